@@ -289,7 +289,7 @@ class AuxiliaryState(NamedTuple):
     Attributes:
         cumulants: Parameters of the cumulants; drawn once.
         discounts: γ of each column, [t]; drawn once.
-        moments: Running averages of the targets' ``Moments``.
+        moments: Running averages of ``TargetMoments``.
         objective: The objective's state.
     """
 

@@ -141,20 +141,20 @@ class AgentConfig:
         return (self.steps - self.dqn.warmup) // self.dqn.steps_per_update
 
 
-def arena_of(config: AgentConfig) -> str | None:
-    """Name of the PuddleWorld arena in which agents act; None for any other environment."""
+def find_arena_name(config: AgentConfig) -> str | None:
+    """Name the PuddleWorld arena in which agents act; None for any other environment."""
     name, _, arena = config.environment.partition(":")
     return arena or DEFAULT_ARENA if name == PUDDLE_WORLD else None
 
 
-def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
+def load_puddle_world(config: AgentConfig) -> PuddleWorld | None:
     """Load the PuddleWorld, with its task, that a configuration names; None for any other.
 
     Raises:
         InputError: If another environment has PuddleWorld's goal or observation.
         ArenaError: For an unknown or invalid arena.
     """
-    arena, observation, goal = arena_of(config), config.observation, config.goal
+    arena, observation, goal = find_arena_name(config), config.observation, config.goal
     if arena is None:
         require(goal is None, f"a goal for {PUDDLE_WORLD} alone", config.environment)
         seen = observation == Position()
@@ -167,14 +167,14 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return dataclasses.replace(world, max_steps=world.max_steps or config.max_episode_steps)
 
 
-def compiled_world_of(config: AgentConfig) -> PuddleWorld | GymnaxEnvironment | None:
+def load_compiled_environment(config: AgentConfig) -> PuddleWorld | GymnaxEnvironment | None:
     """Load the environment that is compiled together with agents; None if it runs on the host.
 
     Raises:
-        InputError: As ``puddle_world_of`` and ``gymnax_environment``.
+        InputError: As ``load_puddle_world`` and ``gymnax_environment``.
         ArenaError: For an unknown or invalid arena.
     """
-    world = puddle_world_of(config)
+    world = load_puddle_world(config)
     name = config.environment
     return gymnax_environment(name) if name.startswith(PREFIX) else world
 
@@ -269,7 +269,7 @@ def make_torso(
     fitted = 0 if fits.kind == "none" else fits.num_components
     if fitted and fits.basis == "auto":
         # Observations of PuddleWorld that have bins are equal within a cell.
-        world = puddle_world_of(config)
+        world = load_puddle_world(config)
         bins = None if world is None else getattr(world.observation, "bins", None)
         size = fits.basis_size if bins is None else max(fits.basis_size, bins**2)
         fits = dataclasses.replace(
@@ -300,12 +300,12 @@ def make_torso(
     return WithFitted(network=network, joint=joint, config=fits, num_inputs=math.prod(shape))
 
 
-def require_room(
+def require_memory_for_agents(
     agent: DQN, config: AgentConfig, devices: Sequence[jax.Device] | None = None
 ) -> None:
     """Raise an ``InputError`` if what the agents of one device hold cannot fit into memory."""
     seeds = config.num_seeds
-    if devices is not None and compiled_world_of(config) is not None:
+    if devices is not None and load_compiled_environment(config) is not None:
         seeds //= len(largest_even_share(devices, seeds))
     state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
     require_memory(f"the state of {seeds:,} agents, replay included", _bytes_of(state) * seeds)

@@ -177,7 +177,7 @@ def fitted_features(fitted: Params, observations: Array) -> Array:
     """Compute the features [b, d] of a table at observations [b, c]."""
     weights = fitted["weights"]
     if "states" in fitted:
-        states, wanted = fitted["states"], state_numbers(observations)
+        states, wanted = fitted["states"], number_observations(observations)
         place = jnp.sum(states[None, :] < wanted[:, None], axis=1, dtype=jnp.int32)
         place = jnp.minimum(place, len(states) - 1)
         return jnp.where((states[place] == wanted)[:, None], weights[place], 0.0)
@@ -188,13 +188,14 @@ def fitted_features(fitted: Params, observations: Array) -> Array:
     return features
 
 
-def state_numbers(observations: Any) -> Any:
-    """Number observations [b, c] by a hash of all their bits: [b], whole numbers below 2^24.
+def number_observations(observations: Any) -> Any:
+    """Number observations [b, ...] by a hash of all their bits: [b], whole numbers below 2^24.
 
-    Arrays of NumPy and of JAX have the same numbers, and so have -0 and 0. Two of n observations
-    share a number, and then their features, with a probability of about n² / 2^25: 0.5 % for 400.
+    Bytes are divided by 255 first, as an agent's network does. Arrays of NumPy and of JAX have the
+    same numbers, and so have -0 and 0. Two of n observations share a number, and then their
+    features, with a probability of about n² / 2^25: 0.5 % for 400.
     """
-    bits = observations.astype(np.float32).view(np.uint32)
+    bits = as_inputs(observations).reshape(len(observations), -1).view(np.uint32)
     bits = bits * (bits != np.uint32(0x80000000)).astype(np.uint32)  # -0 has bits of its own.
     salt = np.random.default_rng(0).integers(2**32, size=bits.shape[1], dtype=np.uint32)
     mixed = _mixed(_mixed(bits ^ salt[None]).sum(axis=1, dtype=np.uint32))
@@ -260,7 +261,7 @@ def fit_features(
     fitted: dict[str, Any]
     if config.basis == "counted":
         known, first, index = np.unique(
-            state_numbers(states), return_index=True, return_inverse=True
+            number_observations(states), return_index=True, return_inverse=True
         )
         if len(known) > size:
             found = (
@@ -371,6 +372,22 @@ class Prior(NamedTuple):
         return shifted
 
 
+def make_value_table(states: np.ndarray, values: np.ndarray, size: int = 0) -> Params:
+    """Make one of the ``parts`` of a ``Prior`` from the action values of numbered observations.
+
+    Args:
+        states: Their numbers (``number_observations``), all different, [n].
+        values: Their action values, less ``Prior.elsewhere``, [n, a].
+        size: Rows of the table, if more than n; the other rows are unused. Tables of one size have
+            the same shapes, so that one agent may use one after the other.
+    """
+    order, rest = np.argsort(states, kind="stable"), max(size - len(states), 0)
+    return {
+        "states": np.pad(states[order], (0, rest), constant_values=UNUSED),
+        "weights": np.pad(values[order], [(0, rest), (0, 0)]),
+    }
+
+
 def prior_of(
     representation: SuccessorRepresentation,
     task: Task,
@@ -417,8 +434,7 @@ def prior_of(
             None if observations is None else np.shape(observations),
         )
         seen: Any = np.asarray(observations)
-        flat = as_inputs(seen).reshape(len(seen), -1)
-        table, mean = _table(flat, scale * found[0][1] + shift, rows)
+        table, mean = _table(seen, scale * found[0][1] + shift, rows)
         return Prior((table,), mean, discount)
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
@@ -432,7 +448,7 @@ def prior_of(
 
 
 def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32]:
-    """Make a table of the values [n, a] of counted states, seen as [n, c], less their mean."""
+    """Make a table of the values [n, a] of counted states, seen as [n, ...], less their mean."""
     tried = np.zeros(values.shape, np.bool_)
     tried[rows.observation, rows.action] = True
     known = values[tried]
@@ -440,11 +456,10 @@ def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32
     values = np.where(tried, values, low - _BELOW * (high - low))
     known_states = tried.any(axis=1, keepdims=True)
     values = np.where(known_states, values - mean, 0.0).astype(np.float32)
-    states = state_numbers(np.asarray(seen))
+    states = number_observations(seen)
     different = len(np.unique(states))
     require(different == len(states), f"{len(states)} different observations", different)
-    order = np.argsort(states, kind="stable")
-    return {"states": states[order], "weights": values[order]}, np.float32(mean)
+    return make_value_table(states, values), np.float32(mean)
 
 
 _features = jax.jit(fitted_features)

@@ -25,7 +25,7 @@ LARGEST_RANGE = 2e6
 """A coordinate with a larger range counts as unbounded: scaling would make it zero."""
 
 
-class Observations(NamedTuple):
+class ObservationMap(NamedTuple):
     """The map from observations to an agent's inputs.
 
     Attributes:
@@ -39,8 +39,8 @@ class Observations(NamedTuple):
     encode: Callable[[Any], Inputs]
 
 
-def observations_of_space(space: gymnasium.Space[Any], name: str) -> Observations:
-    """Describe the observations of a space of Gymnasium.
+def map_observations(space: gymnasium.Space[Any], name: str) -> ObservationMap:
+    """Make the map from a space of Gymnasium to an agent's inputs.
 
     Args:
         space: A ``Box``, whose bounded coordinates are scaled to [0, 1] and whose others are
@@ -79,17 +79,19 @@ def space_of_spec(spec: Any, name: str) -> gymnasium.Space[Any]:
     raise InputError(f"expected {name} to have observations in one array of numbers, got {spec}")
 
 
-def _unit_vectors(count: int, first: int) -> Observations:
+def _unit_vectors(count: int, first: int) -> ObservationMap:
     rows = np.eye(count, dtype=np.float32)
-    return Observations((count,), np.float32, lambda raw: rows[np.asarray(raw).reshape(-1) - first])
+    return ObservationMap(
+        (count,), np.float32, lambda raw: rows[np.asarray(raw).reshape(-1) - first]
+    )
 
 
-def _of_box(space: spaces.Box, name: str) -> Observations:
+def _of_box(space: spaces.Box, name: str) -> ObservationMap:
     low, high = space.low, space.high
     shape, arrange = _arranged(low.shape)
     if space.dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
         # A copy: the environment may draw its next image into the same array.
-        return Observations(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
+        return ObservationMap(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
     least, width = scale_of(low, high)
     first: DoubleArray | None = None
 
@@ -114,7 +116,7 @@ def _of_box(space: spaces.Box, name: str) -> Observations:
                     )
             return arrange(seen)
 
-    return Observations(shape, np.float32, encode)
+    return ObservationMap(shape, np.float32, encode)
 
 
 def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[DoubleArray, DoubleArray]:

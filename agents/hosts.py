@@ -26,7 +26,7 @@ from gymnasium.wrappers import TimeLimit
 import rlreps.envs  # noqa: F401 - registers its environments with Gymnasium
 from rlreps.agents.host_observations import (
     Inputs,
-    observations_of_space,
+    map_observations,
     space_of_spec,
 )
 from rlreps.errors import InputError, own_code, require, require_positive
@@ -118,7 +118,7 @@ class HostEnvironments:
             if not isinstance(actions, spaces.Discrete):
                 raise InputError(f"expected {name} to have discrete actions, got {actions}")
             self.num_actions, self._first_action = int(actions.n), int(actions.start)
-            seen = observations_of_space(self._environments.single_observation_space, name)
+            seen = map_observations(self._environments.single_observation_space, name)
             self.observation_shape, self.observation_dtype, self._see = seen
             require(not render or self._draws, "an environment that draws itself", name)
         except InputError:
@@ -263,20 +263,21 @@ class HostEnvironments:
             )
 
 
-def make_environment(name: str, seed: int) -> Any:
+def make_environment(name: str, seed: int = 0, **options: Any) -> Any:
     """Make a single environment, of Gymnasium or dm_env.
 
     Args:
         name: As for ``HostEnvironments``.
         seed: Given to the maker of a dm_env environment, if it takes one.
+        options: Options of ``gymnasium.make``, for an environment of Gymnasium.
 
     Raises:
-        InputError: For an unknown name.
+        InputError: For an unknown name, a missing package, or whatever the environment raises.
     """
     with quietly(), _making(name):
         if not name.startswith(DM_ENV):
             import_games(name)
-            return gymnasium.make(name)
+            return gymnasium.make(name, **options)
         return _factory(name)(seed)
 
 

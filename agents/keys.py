@@ -5,8 +5,6 @@ A key does not depend on chunks of training, evaluations or resumptions; no agen
 
 import enum
 import math
-from collections.abc import Iterable
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +24,6 @@ class Use(enum.IntEnum):
     STEP = 3
     LEARN = 4
     EVALUATE = 5
-
-
-def agent_keys(seeds: Iterable[int]) -> Array:
-    """Make a key for each seed, [seeds]."""
-    make = partial(jax.random.key, impl=PRNG)
-    keys: Array = jax.vmap(make)(jnp.asarray([*seeds], jnp.int32))
-    return keys
 
 
 def key_for(key: Array, use: Use, count: int | Array) -> Array:
@@ -106,3 +97,19 @@ def environment_seed(agent_seed: int, use: int, step: int, copy: int) -> int:
     """
     entropy = (agent_seed, int(use), step, copy)
     return int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 1
+
+
+def evaluation_seeds(agent_seed: int, step: int, episodes: int) -> list[int]:
+    """Derive the seeds with which an agent's evaluation begins its episodes on the host.
+
+    An environment that is reset with them starts as the agent's own, for comparisons with agents.
+
+    Args:
+        agent_seed: The agent's own seed.
+        step: The step given to ``AgentProgram.play`` or ``evaluate``.
+        episodes: Number of episodes.
+
+    Returns:
+        Seeds in [0, 2^31), one for each episode.
+    """
+    return [environment_seed(agent_seed, Use.EVALUATE, step, copy) for copy in range(episodes)]

@@ -25,7 +25,12 @@ import numpy.typing as npt
 from jax import Array, lax
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent, require_room
+from rlreps.agents.config import (
+    AgentConfig,
+    load_compiled_environment,
+    make_agent,
+    require_memory_for_agents,
+)
 from rlreps.agents.dqn import DQN, SUMS, Acting, AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.host_observations import Inputs
@@ -400,7 +405,7 @@ def make_agent_for(
         InputError: For an environment that does not exist or does not fit the agent.
         ArenaError: For an unknown or invalid arena.
     """
-    world = compiled_world_of(config)
+    world = load_compiled_environment(config)
     if world is not None:
         sight, actions = observation_struct(world), world.num_actions
     else:
@@ -448,8 +453,8 @@ def make_program(
         ArenaError: For an unknown or invalid arena.
     """
     agent = make_agent_for(config, **own) if agent is None else agent
-    require_room(agent, config, devices)
-    world = compiled_world_of(config)
+    require_memory_for_agents(agent, config, devices)
+    world = load_compiled_environment(config)
     if world is None:
         limit = config.max_episode_steps
         make = partial(HostEnvironments, config.environment, max_episode_steps=limit)

@@ -18,9 +18,9 @@ from jax.scipy.special import xlogy
 from rlreps.agents.config import (
     DEFAULT_ARENA,
     AgentConfig,
-    arena_of,
-    compiled_world_of,
-    puddle_world_of,
+    find_arena_name,
+    load_compiled_environment,
+    load_puddle_world,
 )
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.hosts import HostEnvironments
@@ -156,11 +156,11 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     Raises:
         InputError: For a ground truth of another environment.
     """
-    world, arena = puddle_world_of(config), arena_of(config)
+    world, arena = load_puddle_world(config), find_arena_name(config)
     if world is None or arena is None:
         require(truth is None, "a ground truth for PuddleWorld alone", config.environment)
         name, limit = config.environment, config.max_episode_steps
-        compiled = compiled_world_of(config)
+        compiled = load_compiled_environment(config)
         if compiled is not None:
             seen = np.asarray(random_walks(compiled, _COPIES, _STEPS, jax.random.key(_SEED)))
         else:
@@ -183,7 +183,7 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
 
 def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
     """Load the released ground truth of the arena in which agents act; None if there is none."""
-    return load(_RELEASED) if arena_of(config) == DEFAULT_ARENA else None
+    return load(_RELEASED) if find_arena_name(config) == DEFAULT_ARENA else None
 
 
 def random_observations(environments: HostEnvironments, steps: int, *, seed: int) -> Inputs:

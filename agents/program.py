@@ -13,9 +13,9 @@ from jax import Array
 from rlreps.agents.config import AgentConfig
 from rlreps.agents.dqn import DQN, SUMS, AgentState
 from rlreps.agents.features import WithFitted, refit
-from rlreps.agents.keys import agent_keys
 from rlreps.errors import TrainingDivergedError
 from rlreps.losses.base import Metrics, Params
+from rlreps.numerics import make_keys
 from rlreps.training.loop import Figures, Program
 
 
@@ -36,7 +36,7 @@ class AgentProgram(Program[AgentState]):
         self.agent = agent
         self._config = config
         self._agent_seeds = config.seeds if seeds is None else seeds
-        self._keys = agent_keys(self._agent_seeds)
+        self._keys = make_keys(self._agent_seeds)
         self._fits = config.features.fit_times(config.dqn.warmup, config.dqn.steps_per_update)
 
     @abc.abstractmethod

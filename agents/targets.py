@@ -56,7 +56,7 @@ def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> A
     return sums
 
 
-class Moments(NamedTuple):
+class TargetMoments(NamedTuple):
     """Statistics of targets.
 
     Attributes:
@@ -69,8 +69,8 @@ class Moments(NamedTuple):
 
 
 def init_moments(num_tasks: int) -> DecayedMean:
-    """Make averages of the ``Moments`` of t columns before the first batch."""
-    zeros = Moments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
+    """Make averages of the ``TargetMoments`` of t columns before the first batch."""
+    zeros = TargetMoments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
     return DecayedMean(zeros, jnp.zeros((), jnp.float32))
 
 
@@ -92,7 +92,7 @@ def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMea
     """
     batch_mean = jnp.mean(targets, axis=0)
     batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
-    updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
+    updated = moments.add(TargetMoments(batch_mean, batch_variance), _RATE)
     started = moments.weight > 0.0
     held: DecayedMean = jax.tree.map(partial(jnp.where, started), moments, updated)
     mean, variance = held.mean()

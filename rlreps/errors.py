@@ -150,13 +150,13 @@ class FitWarning(UserWarning):
     """A fit whose results are unreliable; the message says why."""
 
 
-def differences(expected: Any, got: Any, name: str = "") -> list[str]:
+def describe_differences(expected: Any, got: Any, name: str = "") -> list[str]:
     """List how two JSON values differ, as "expected name=a, got b" with dotted names."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
         found = []
         for key in sorted({*expected, *got}):
             inner = f"{name}.{key}" if name else str(key)
-            found += differences(expected.get(key), got.get(key), inner)
+            found += describe_differences(expected.get(key), got.get(key), inner)
         return found
     if expected == got:
         return []

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -155,7 +155,7 @@ def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
 
 
-def rows_of(tree: Tree, rows: slice | Array) -> Tree:
+def take_rows(tree: Tree, rows: slice | Array) -> Tree:
     """Take rows of every array [b, ...] of a pytree."""
     taken: Tree = jax.tree.map(lambda leaf: leaf[rows], tree)
     return taken
@@ -227,6 +227,13 @@ def seed_key(seed: Array | int, purpose: int) -> Array:
     if isinstance(seed, int | np.integer):
         require_seeds([seed])
     return jax.random.fold_in(jax.random.key(seed, impl=PRNG), purpose)
+
+
+def make_keys(seeds: Iterable[int]) -> Array:
+    """Make a key for each seed in [0, 2³²), [seeds]."""
+    make = functools.partial(jax.random.key, impl=PRNG)
+    keys: Array = jax.vmap(make)(jnp.asarray([*seeds], jnp.uint32))
+    return keys
 
 
 _PARITY = 0x1BD11BDA

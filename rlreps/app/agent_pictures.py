@@ -15,10 +15,10 @@ from jax import Array
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rlreps.agents.config import AgentConfig, compiled_world_of, puddle_world_of
+from rlreps.agents.config import AgentConfig, load_compiled_environment, load_puddle_world
 from rlreps.agents.dqn import DQN
 from rlreps.agents.hosts import HostEnvironments
-from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for
+from rlreps.agents.keys import Use, evaluation_seeds, key_for
 from rlreps.agents.metrics import COMPONENTS, default_ground_truth
 from rlreps.app.agent_report import CURVES, learning_curves
 from rlreps.app.jobs.agents import load_agent_config, load_agents
@@ -27,6 +27,7 @@ from rlreps.envs.rendering import Picture
 from rlreps.errors import InputError, require
 from rlreps.files import require_free, write_atomically
 from rlreps.losses.base import Params
+from rlreps.numerics import make_keys
 from rlreps.plotting import plot_components, plot_policy_and_value, save_figure
 from rlreps.runs.folder import RunFolder
 from rlreps.study.ground_truths import ground_truth_of_run
@@ -102,7 +103,7 @@ def render_agents(
     config = load_agent_config(folder, env)
     count = config.num_seeds
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
-    world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
+    world, truth = load_puddle_world(config), ground_truth_of_run(folder, config, store)
     program, state, _ = load_agents(folder, config)
     target = folder.figures if out is None else out
     written = [save_figure(learning_curves(folder), target / CURVES)]
@@ -171,7 +172,7 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     """Draw a greedy episode."""
     step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
     # No evaluation during training used this key; ``evaluate_agents`` uses it too.
-    own = agent_keys(agent.config.seeds)[agent.number]
+    own = make_keys(agent.config.seeds)[agent.number]
     reset_key, times_key = jax.random.split(key_for(own, Use.EVALUATE, agent.config.steps + 1))
     state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
@@ -190,15 +191,15 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
         InputError: If the environment cannot be drawn.
     """
     config, act = agent.config, jax.jit(agent.act)
-    drawn = compiled_world_of(config) is None
+    drawn = load_compiled_environment(config) is None
     require(drawn, "an environment that can be drawn, which gymnax's cannot", config.environment)
     # The first episode of ``evaluate_agents``.
-    seed = environment_seed(config.seeds[agent.number], Use.EVALUATE, config.steps + 1, 0)
+    seeds = evaluation_seeds(config.seeds[agent.number], config.steps + 1, 1)
     limit = config.max_episode_steps
     with contextlib.closing(
         HostEnvironments(config.environment, 1, max_episode_steps=limit, render=True)
     ) as environments:
-        seen = environments.reset([seed])
+        seen = environments.reset(seeds)
         yield _picture(environments.render)
         for _ in range(1, _MOST_FRAMES):
             taken = environments.step(np.asarray(act(jnp.asarray(seen[0])))[None])

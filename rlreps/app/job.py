@@ -111,7 +111,7 @@ def run_job(
 
     def find_summary(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
         there = RunFolder.find(out, kind=job.kind, config=config, continues=job.continues)
-        if there is None or config is None or there.differences(config):
+        if there is None or config is None or there.describe_differences(config):
             return None
         return there.read_summary()
 

@@ -347,7 +347,8 @@ class _Baselines:
                 chosen = order[:count]
                 predicted = fit_ridge(features[chosen], self._values[chosen], features[self._test])
                 scores[row, draw] = explained(test, predicted)
-        return scores.mean(axis=1)
+        found: DoubleArray = scores.mean(axis=1)
+        return found
 
 
 def _as_features(given: Features, label: object, truth: GroundTruth) -> np.ndarray:

@@ -65,7 +65,8 @@ def captured(span: DoubleArray, components: DoubleArray) -> DoubleArray:
 
     The mean over the leading k is one minus the subspace distance (Le Lan et al. 2023).
     """
-    return np.minimum(np.sum(np.square(span.T @ components), axis=0), 1.0)
+    shares: DoubleArray = np.minimum(np.sum(np.square(span.T @ components), axis=0), 1.0)
+    return shares
 
 
 def held_out(span: DoubleArray, components: DoubleArray, seed: int = 0) -> DoubleArray:
@@ -80,14 +81,17 @@ def held_out(span: DoubleArray, components: DoubleArray, seed: int = 0) -> Doubl
         explained(components[test], fit_ridge(span[train], components[train], span[test]))
         for train, test in (halves, halves[::-1])
     ]
-    return np.mean(scores, axis=0)
+    mean: DoubleArray = np.mean(scores, axis=0)
+    return mean
 
 
 def explained(values: DoubleArray, predicted: DoubleArray) -> DoubleArray:
     """Return R² of predictions of values, both [m, k]: [k], at least −1."""
     spread = np.sum(np.square(values - values.mean(axis=0)), axis=0)
     missed = np.sum(np.square(values - predicted), axis=0)
-    return np.maximum(1.0 - missed / np.maximum(spread, np.finfo(np.float64).tiny), -1.0)
+    share = missed / np.maximum(spread, np.finfo(np.float64).tiny)
+    score: DoubleArray = np.maximum(1.0 - share, -1.0)
+    return score
 
 
 def fit_ridge(features: DoubleArray, targets: DoubleArray, at: DoubleArray) -> DoubleArray:
@@ -274,7 +278,8 @@ def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
 def _rounding(features: np.ndarray) -> DoubleArray:
     """Return the standard deviation, [p], below which a column is constant but for rounding."""
     unit = float(np.finfo(_float_type(features)).eps)
-    return 4.0 * unit * np.abs(features).mean(axis=0, dtype=np.float64)
+    found: DoubleArray = 4.0 * unit * np.abs(features).mean(axis=0, dtype=np.float64)
+    return found
 
 
 def _tolerance(features: np.ndarray) -> float:

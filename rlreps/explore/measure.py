@@ -23,7 +23,7 @@ from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError, reason_of, require, require_positive
 from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
-from rlreps.explore.page import Arrays, Cells, render_page, round_numbers
+from rlreps.explore.page import Arrays, MapGrid, render_page, round_numbers
 from rlreps.files import DAMAGED, read_arrays, require_output, write_atomically
 from rlreps.plotting.maps import ACTIONS, ARROWS, outline
 from rlreps.runs.checkpoints import Checkpoints
@@ -189,7 +189,7 @@ def _make_page(
     name: str,
     truth: GroundTruth,
     kept: PrincipalSubspace,
-    cells: Cells,
+    cells: MapGrid,
     low_rank: LowRank,
     source: Mapping[str, Any],
     moves: Sequence[Any] | None,
@@ -230,7 +230,7 @@ def _choose_rows(n: int) -> np.ndarray:
 
 
 def _compare_rows(
-    cells: Cells,
+    cells: MapGrid,
     moves: Sequence[Any],
     low_rank: LowRank,
     settings: Mapping[str, Any],
@@ -248,7 +248,7 @@ def _root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
-def _find_cells(store: MatrixStore) -> Cells:
+def _find_cells(store: MatrixStore) -> MapGrid:
     """Return the grid in the plane that a store's states and tasks lie on.
 
     Raises:
@@ -262,17 +262,17 @@ def _find_cells(store: MatrixStore) -> Cells:
     return _make_cells(grid, cells, store.settings)
 
 
-def _make_cells(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cells:
+def _make_cells(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> MapGrid:
     environment = environment_of(settings)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
         # Segments of a thousandth of the square are fine enough for curves.
         large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
         outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
-    return Cells(grid=grid, states=cells, outlines=outlines)
+    return MapGrid(grid=grid, states=cells, outlines=outlines)
 
 
-def _count_moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
+def _count_moves(settings: Mapping[str, Any], cells: MapGrid) -> Sequence[Any] | None:
     """Count the moves of PuddleWorld's actions; None if unknown or if walls divide cells."""
     environment = environment_of(settings)
     names = {"discount", "horizon", "count_start"}
@@ -379,7 +379,7 @@ def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, An
     page.arrays.add_run(label, by_step[max(by_step)].shape[1], components, cosines, curve, visits)
 
 
-def _count_visits(folder: RunFolder, cells: Cells) -> np.ndarray | None:
+def _count_visits(folder: RunFolder, cells: MapGrid) -> np.ndarray | None:
     """Count the rows of a fit's data that start in each state, [n]; None without positions."""
     seen = SuccessorRepresentation.load(folder.path).solution.recorded.observation
     if seen.shape[1:] != (2,):

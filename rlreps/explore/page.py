@@ -31,7 +31,7 @@ SCRIPTS = ("data.js", "sums.js", "drawing.js", "interface.js")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cells:
+class MapGrid:
     """The grid on which every map is drawn: cells of a box in the plane.
 
     Attributes:
@@ -61,7 +61,7 @@ class Arrays:
         cells: The grid of the arrays.
     """
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: MapGrid) -> None:
         """Start with the indices of the cells that are states."""
         self.blocks: dict[str, str] = {}
         self.entries: dict[str, dict[str, Any]] = {}

@@ -25,7 +25,7 @@ from rlreps.losses.base import (
     mean_product,
     two_weight_loss,
 )
-from rlreps.numerics import DecayedMean, matmul, rows_of
+from rlreps.numerics import DecayedMean, matmul, take_rows
 from rlreps.subspace.inverse_covariance import lissa
 from rlreps.subspace.linalg import inverse_cholesky_factor
 
@@ -151,7 +151,7 @@ class SampledWeights(Objective):
             # Only the weights use the other rows, and the weights carry no gradient: skip their
             # backward pass.
             first, others = (
-                rows_of(inputs, part)
+                take_rows(inputs, part)
                 for part in (slice(roles.gradient), slice(roles.gradient, None))
             )
             held = encode(lax.stop_gradient(params), others)

@@ -42,7 +42,7 @@ from rlreps.losses.base import (
     require_tasks,
     with_gradient_of,
 )
-from rlreps.numerics import DecayedMean, matmul, rows_of
+from rlreps.numerics import DecayedMean, matmul, take_rows
 from rlreps.subspace.inverse_covariance import chunked_lissa
 from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 
@@ -130,7 +130,7 @@ class DanskinChunked(Objective):
         self.require_rows(batch.num_rows)
         require_tasks(batch.targets)
         used = batch.num_rows // (self.groups * self.chunks) * self.groups * self.chunks
-        features = self.features(params, encode, rows_of(batch.inputs, slice(used)))
+        features = self.features(params, encode, take_rows(batch.inputs, slice(used)))
         covariance = state.covariance.mean()
         # κ is 0 in the first update, which has no past.
         bounded = self.chunk_step / jnp.maximum(1.0, 0.5 * largest_eigenvalue_bound(covariance))

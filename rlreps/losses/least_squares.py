@@ -20,7 +20,7 @@ from rlreps.losses.base import (
     regularised,
     two_weight_loss,
 )
-from rlreps.numerics import DecayedMean, matmul, rows_of
+from rlreps.numerics import DecayedMean, matmul, take_rows
 from rlreps.subspace.linalg import solve_positive_definite
 
 WeightRows = Literal["gradient", "all"]
@@ -145,14 +145,14 @@ class LargeBatch(Objective):
         self.require_rows(batch.num_rows)
         further = self.weight_rows if isinstance(self.weight_rows, int) else 0
         first = batch.num_rows - further  # The rows of the gradient come first.
-        features = self.features(params, encode, rows_of(batch.inputs, slice(first)))
+        features = self.features(params, encode, take_rows(batch.inputs, slice(first)))
         targets = batch.targets[:first]
         # Danskin's theorem: the weights are constants, whichever rows fit them.
         held, fitted_targets = lax.stop_gradient(features), targets
         if self.weight_rows == "all":
             held, fitted_targets = self.at_all_states(params, encode, batch)
         elif further:
-            others = rows_of(batch.inputs, slice(first, None))
+            others = take_rows(batch.inputs, slice(first, None))
             held = self.features(lax.stop_gradient(params), encode, others)
             fitted_targets = batch.targets[first:]
         weights = least_squares_weights(held, fitted_targets, self.ridge)

@@ -34,7 +34,7 @@ Jacobian: TypeAlias = Any
 """Parameters with a leading axis over pairs of features, or over j for separate features."""
 
 
-class Moments(NamedTuple):
+class SpinMoments(NamedTuple):
     """Moments of a batch, or their moving averages.
 
     Attributes:
@@ -134,7 +134,7 @@ class Spin(Objective):
             require(rows >= self.num_features, least, rows)
 
     def init(self, key: Array) -> DecayedMean:
-        """Return the averages of ``Moments`` before the first update."""
+        """Return the averages of ``SpinMoments`` before the first update."""
         start: Jacobian = ()
         if self.averaging_rate < 1.0:
             if self.encoder is None:
@@ -142,8 +142,8 @@ class Spin(Objective):
             start = self.jacobian.zeros(jax.eval_shape(self.encoder.init, key))
         empty = jnp.zeros((self.num_features, self.num_features))
         if self.starts_at_identity:
-            return DecayedMean(Moments(jnp.eye(self.num_features), empty, start), jnp.ones(()))
-        return DecayedMean.empty(Moments(empty, empty, start))
+            return DecayedMean(SpinMoments(jnp.eye(self.num_features), empty, start), jnp.ones(()))
+        return DecayedMean.empty(SpinMoments(empty, empty, start))
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
@@ -174,7 +174,7 @@ class Spin(Objective):
             part = self.jacobian.of_batch(
                 lambda p: encode(p, points), held, action.values, action.shares
             )
-        moments = Moments(action.covariance, action.operator_matrix, part)
+        moments = SpinMoments(action.covariance, action.operator_matrix, part)
         # Like ``add``, but with the new term first, so that stored runs stay reproducible bit by
         # bit.
         new, before = DecayedMean(moments, jnp.ones_like(state.weight)), state

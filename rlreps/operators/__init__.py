@@ -4,7 +4,7 @@ They act on functions given by samples, and compose by ``+``, ``-`` and products
 """
 
 from rlreps.batch import Clip
-from rlreps.operators.base import Action, Operator, Sample, Weights, act, points_of
+from rlreps.operators.base import Action, Operator, SampledFunctions, Weights, act, points_of
 from rlreps.operators.differential import Diagonal, FiniteDifferenceLaplacian, Laplacian
 from rlreps.operators.kernel import Kernel, TargetKernel, require_symmetric
 from rlreps.operators.matrix import MatrixOperator, Slowness
@@ -18,7 +18,7 @@ __all__ = [
     "Laplacian",
     "MatrixOperator",
     "Operator",
-    "Sample",
+    "SampledFunctions",
     "Slowness",
     "TargetKernel",
     "Weights",

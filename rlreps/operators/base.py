@@ -28,7 +28,7 @@ def points_of(inputs: Any) -> Any:
     return inputs.joined() if isinstance(inputs, Clip) else inputs
 
 
-class Sample(NamedTuple):
+class SampledFunctions(NamedTuple):
     """Functions u = (u_1, …, u_d) and the points at which to apply an operator.
 
     Attributes:
@@ -61,7 +61,7 @@ class Operator(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         """Compute (Ku)(x) at a sample's points, [b, d]."""
 
     def __add__(self, other: "Operator") -> "Operator":
@@ -92,7 +92,7 @@ class Sum(Operator):
     def needs_clips(self) -> bool:
         return self.left.needs_clips or self.right.needs_clips
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         return self.left.apply(sample) + self.right.apply(sample)
 
 
@@ -108,7 +108,7 @@ class Scaled(Operator):
     def needs_clips(self) -> bool:
         return self.operator.needs_clips
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         return self.factor * self.operator.apply(sample)
 
 
@@ -166,7 +166,9 @@ def act(
     expected = values.shape[:1]
     require(point_weights.shape == expected, f"weights {expected}", point_weights.shape)
     length = len(inputs.states) if isinstance(inputs, Clip) else 1
-    images = operator.apply(Sample(function, points, entries, values, point_weights, length))
+    images = operator.apply(
+        SampledFunctions(function, points, entries, values, point_weights, length)
+    )
     require(images.shape == values.shape, f"images of shape {values.shape}", images.shape)
     return Action(values, images, point_weights[:, None] / len(values))
 

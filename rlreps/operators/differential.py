@@ -9,7 +9,7 @@ from jax import Array, lax
 
 from rlreps.config import configurable, interval
 from rlreps.errors import require
-from rlreps.operators.base import Operator, Sample
+from rlreps.operators.base import Operator, SampledFunctions
 
 
 @configurable
@@ -23,7 +23,7 @@ class Laplacian(Operator):
     energy. Use a smooth ``activation``.
     """
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         def second_derivative(inputs: Array, direction: Array) -> Array:
             tangent = jnp.broadcast_to(direction[None, :], inputs.shape)
 
@@ -50,7 +50,7 @@ class FiniteDifferenceLaplacian(Operator):
 
     step: float = interval("(0, inf)")
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         def second_difference(inputs: Array, direction: Array) -> Array:
             move = self.step * direction[None, :]
             around = sample.function(inputs + move) + sample.function(inputs - move)
@@ -70,14 +70,16 @@ class Diagonal(Operator):
 
     potential: Callable[[Array], Array]
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         values = self.potential(sample.inputs)
         expected = sample.features.shape[:1]
         require(values.shape == expected, f"a potential of shape {expected}", values.shape)
         return values[:, None] * sample.features
 
 
-def _sum_over_coordinates(sample: Sample, derivative: Callable[[Array, Array], Array]) -> Array:
+def _sum_over_coordinates(
+    sample: SampledFunctions, derivative: Callable[[Array, Array], Array]
+) -> Array:
     """Sum (points [b, c], direction [c]) → derivatives [b, d] over the axes of coordinates."""
     inputs = sample.inputs
     fits = inputs.ndim == 2 and jnp.issubdtype(inputs.dtype, jnp.floating)

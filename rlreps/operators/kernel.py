@@ -10,7 +10,7 @@ from jax import Array
 from rlreps.config import configurable
 from rlreps.errors import require
 from rlreps.numerics import matmul
-from rlreps.operators.base import Operator, Sample, require_symmetric_entries
+from rlreps.operators.base import Operator, SampledFunctions, require_symmetric_entries
 
 KernelFunction = Callable[[Array, Array], Array]
 """(inputs [m, ...], inputs [p, ...]) → k, [m, p]."""
@@ -41,7 +41,7 @@ class Kernel(Operator):
     def __post_init__(self, samples: Array | np.ndarray) -> None:
         require_symmetric(self.function, jnp.asarray(samples))
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         """Compute Σ_{j≠i} w_j k(x_i, x_j) u(x_j) / (b − 1), [b, d]."""
         values = self.function(sample.inputs, sample.inputs)
         rows = len(sample.features)
@@ -62,7 +62,7 @@ class TargetKernel(Operator):
     principal components one by one and in order.
     """
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         targets = sample.targets
         rows, tasks = targets.shape
         require(tasks >= 1, "at least one target column", tasks)

@@ -10,7 +10,7 @@ from jax import Array
 from rlreps.config import configurable, leaf
 from rlreps.errors import require
 from rlreps.numerics import matmul
-from rlreps.operators.base import Operator, Sample, require_symmetric_entries
+from rlreps.operators.base import Operator, SampledFunctions, require_symmetric_entries
 
 
 @configurable
@@ -46,7 +46,7 @@ class MatrixOperator(Operator):
         require_symmetric_entries(form, expected, "states")
         object.__setattr__(self, "values", array)
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         rows = self.values.at[sample.inputs].get(mode="fill", fill_value=jnp.nan)
         return matmul(rows, sample.function(jnp.arange(len(self.values))))
 
@@ -74,7 +74,7 @@ class Slowness(Operator):
     def needs_clips(self) -> bool:
         return True
 
-    def apply(self, sample: Sample) -> Array:
+    def apply(self, sample: SampledFunctions) -> Array:
         rows, length = len(sample.features), sample.clip_length
         expected = "rows that are pairs or clips of states (rlreps.sources.pair_source)"
         require(length >= 2, expected, "single states")

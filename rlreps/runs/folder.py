@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rlreps import __version__
-from rlreps.errors import InputError, differences
+from rlreps.errors import InputError, describe_differences
 from rlreps.files import (
     README,
     parse_json,
@@ -144,7 +144,7 @@ class RunFolder:
             return None
         folder = cls(path)
         folder.require_kind(kind)
-        found = [] if config is None else folder.differences(config)
+        found = [] if config is None else folder.describe_differences(config)
         if found and not (continues is not None and continues(folder.config)):
             more = len(found) - _MOST_DIFFERENCES
             rest = f"; and {more} more differences" if more > 0 else ""
@@ -189,7 +189,7 @@ class RunFolder:
                 if existing is None:
                     path.mkdir(parents=True, exist_ok=True)
                     _write_json(path / _CONFIG, {"format": FORMAT, **described})
-                elif existing.differences(config):  # More steps.
+                elif existing.describe_differences(config):  # More steps.
                     (path / _SUMMARY).unlink(missing_ok=True)
                     kept = {"provenance": existing.provenance, _IDENTITY: existing.identity}
                     _write_json(path / _CONFIG, {"format": FORMAT, **described, **kept})
@@ -213,9 +213,9 @@ class RunFolder:
                 f"{in_words(kind)}"
             )
 
-    def differences(self, config: Mapping[str, Any]) -> list[str]:
+    def describe_differences(self, config: Mapping[str, Any]) -> list[str]:
         """List the differences of this run's configuration from another, as text."""
-        return differences(self.config, _plain(config))
+        return describe_differences(self.config, _plain(config))
 
     @property
     def identity(self) -> str:

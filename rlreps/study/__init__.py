@@ -5,11 +5,11 @@ from rlreps.study.claims import (
     NOT_RUN,
     Claim,
     JudgedClaim,
-    differences,
     falling,
-    flat,
+    flatten_json,
     follows,
     halved,
+    list_changed_fields,
 )
 from rlreps.study.experiment import (
     Experiment,
@@ -24,9 +24,9 @@ from rlreps.study.figures import (
     DoubleArray,
     Drawn,
     aligned_maps,
-    image_components,
+    draw_image_components,
 )
-from rlreps.study.frame import Frame, NotRunError, TableRows, summarised
+from rlreps.study.frame import Frame, NotRunError, TableRows, aggregate_units
 from rlreps.study.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.study.results import (
     STEP,
@@ -40,8 +40,8 @@ from rlreps.study.results import (
 from rlreps.study.tables import (
     DETECTABLE,
     Tabulated,
-    summary,
-    wide,
+    tabulate_summary,
+    tabulate_wide,
 )
 
 __all__ = [
@@ -67,19 +67,19 @@ __all__ = [
     "Run",
     "TableRows",
     "Tabulated",
+    "aggregate_units",
     "aligned_maps",
     "design_of",
-    "differences",
+    "draw_image_components",
     "falling",
-    "flat",
+    "flatten_json",
     "follows",
     "halved",
-    "image_components",
     "in_path",
+    "list_changed_fields",
     "own_ground_truth",
     "product_cells",
     "replace_nested",
-    "summarised",
-    "summary",
-    "wide",
+    "tabulate_summary",
+    "tabulate_wide",
 ]

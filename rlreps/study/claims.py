@@ -68,7 +68,7 @@ Claims = Iterable[Claim] | Callable[[Results[Any]], Iterable[Claim]]
 """Claims, or a function that makes them from the results, for example one per maze."""
 
 
-def flat(value: Any, path: str = "") -> dict[str, Any]:
+def flatten_json(value: Any, path: str = "") -> dict[str, Any]:
     """List the leaves of JSON values by their dotted paths.
 
     A list is a leaf unless it holds mappings; the path of a mapping in a list includes its index.
@@ -77,7 +77,8 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
         value = dict(enumerate(value))
     if not isinstance(value, dict):
         return {path: value}
-    parts = (flat(each, f"{path}.{name}" if path else f"{name}") for name, each in value.items())
+    above = f"{path}." if path else ""
+    parts = (flatten_json(each, f"{above}{name}") for name, each in value.items())
     return {inner: leaf for part in parts for inner, leaf in part.items()}
 
 
@@ -89,7 +90,7 @@ def scalars(value: Any) -> set[Any]:
     return {value}
 
 
-def differences(
+def list_changed_fields(
     config: Any, paper: Any, free: Collection[str] = ()
 ) -> dict[str, tuple[object, object]]:
     """List the fields in which a configuration differs from the paper's.
@@ -103,7 +104,7 @@ def differences(
         Dotted path of a field → its values in the paper's configuration and in this one; None
         stands for a configuration without the field.
     """
-    theirs, ours = flat(as_json(paper)), flat(as_json(config))
+    theirs, ours = flatten_json(as_json(paper)), flatten_json(as_json(config))
     return {
         path: (theirs.get(path), ours.get(path))
         for path in {**theirs, **ours}
@@ -118,7 +119,7 @@ def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
     Only such a configuration may judge a paper's statements. A free field does not change the
     result, or the paper does not specify it.
     """
-    return not differences(config, paper, free)
+    return not list_changed_fields(config, paper, free)
 
 
 HALVED = "judged: the mean distance ends below half of what it was at the start"

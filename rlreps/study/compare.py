@@ -12,7 +12,7 @@ from rlreps.app.figures import draw_curves, labelled
 from rlreps.app.job import Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs import train_live as live
-from rlreps.errors import InputError, differences, require
+from rlreps.errors import InputError, describe_differences, require
 from rlreps.files import require_free, write_atomically
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
@@ -209,7 +209,7 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
             "worst figures there are"
         )
     if run.problem != first.problem:
-        found = "; ".join(differences(first.problem, run.problem))
+        found = "; ".join(describe_differences(first.problem, run.problem))
         notes.append(f"{run.label} is not measured as {first.label} is: {found}")
     elif run.about["steps"] != first.about["steps"]:
         steps = [format_number(each.about["steps"]) for each in (run, first)]

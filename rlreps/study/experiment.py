@@ -25,7 +25,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.stats import VERDICTS
-from rlreps.study.claims import Claims, JudgedClaim, differences, follows, scalars
+from rlreps.study.claims import Claims, JudgedClaim, follows, list_changed_fields, scalars
 from rlreps.study.figures import Curve, Drawn, Shown
 from rlreps.study.frame import Frame
 from rlreps.study.results import Metric, Results, text_of
@@ -44,7 +44,7 @@ def product_cells(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, A
     return named
 
 
-def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
+def make_frame(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
     """Make a frame of ``values`` along ``axes``; a cell that is a mapping adds columns."""
     about = cell if isinstance(cell, Mapping) else {}
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
@@ -205,8 +205,8 @@ class Experiment(Generic[Config]):
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
-            ``Drawn``) and tables (``Tabulated``, ``summary``, ``wide``). Texts may name fields of
-            the configuration. The claims head the first section.
+            ``Drawn``) and tables (``Tabulated``, ``tabulate_summary``, ``tabulate_wide``). Texts
+            may name fields of the configuration. The claims head the first section.
         claims: Statements and their verdicts, such as ``r.end(method=A) < r.end(method=B)``.
         decided_on: The only configuration that decides claims, such as a paper's protocol; by
             default, every configuration decides them.
@@ -233,7 +233,7 @@ class Experiment(Generic[Config]):
     measure: Callable[[Run[Config], str, Any], Any]
     value: Metric
     sections: Mapping[str, Sequence[Part]]
-    frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
+    frame: Callable[[Run[Config], Any, Any], Frame] = make_frame
     unit: str = "seed"
     fewest: int = 2
     claims: Claims = ()
@@ -307,7 +307,8 @@ class Experiment(Generic[Config]):
         if self.deviations:
             caption = "Where the paper preset differs from the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
-        changed = differences(run.config, self.decided_on) if self.decided_on is not None else {}
+        protocol = self.decided_on
+        changed = {} if protocol is None else list_changed_fields(run.config, protocol)
         if changed:
             rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
             caption = "Changes of this run from the paper's protocol, and all fields that are free."

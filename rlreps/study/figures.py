@@ -19,8 +19,8 @@ from rlreps.plotting import (
     save_figure,
 )
 from rlreps.plotting.lines import over_runs
-from rlreps.study.frame import Frame, TableRows, fields_of, summarised
-from rlreps.study.results import Axis, Chosen, Metric, Results, chosen, text_of
+from rlreps.study.frame import Frame, TableRows, aggregate_units, fields_of
+from rlreps.study.results import Axis, Chosen, Metric, Results, select_rows, text_of
 
 Shown = tuple[Path, str]
 """Path of a figure and its caption."""
@@ -33,8 +33,8 @@ class Curve:
     """Panels of lines: the mean of a measure over units, against another column.
 
     The file's columns are the columns of panels, lines and ``keys``, x, and the columns of
-    ``summarised``. If ``keys`` contain the unit, the file has a row for each measurement instead,
-    with the measure and the columns ``beside``.
+    ``aggregate_units``. If ``keys`` contain the unit, the file has a row for each measurement
+    instead, with the measure and the columns ``beside``.
 
     Attributes:
         name: Name of its files.
@@ -50,7 +50,7 @@ class Curve:
             ``axes``.
         file: Measurements to write to the file, without duplicates; by default, the ones drawn.
         keys: Further columns that distinguish rows of the file.
-        beside: Further columns of the file, as for ``summarised``.
+        beside: Further columns of the file, as for ``aggregate_units``.
         rows: Results → rows of the file, instead of the rows described above.
         middle: Whether lines are interquartile means.
         note: Description of the lines; by default it states the number of units.
@@ -80,7 +80,7 @@ class Curve:
     def show(self, results: Results[Any]) -> list[Shown]:
         """Write the rows and the picture; write nothing if there is nothing to draw."""
         measure, unit = self.y or results.measure, results.unit
-        frame = chosen(self.of, results, at_end=self.at_end)
+        frame = select_rows(self.of, results, at_end=self.at_end)
         if not len(frame):
             return []
         axes = dict(self.axes(results) if callable(self.axes) else self.axes)
@@ -115,7 +115,7 @@ class Curve:
 
     def _filed(self, results: Results[Any], frame: Frame) -> TableRows:
         measure = self.y or results.measure
-        filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
+        filed = frame if self.file is None else select_rows(self.file, results, at_end=self.at_end)
         unit = results.unit
         named = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
         keys = [
@@ -123,7 +123,7 @@ class Curve:
         ]
         if unit in self.keys:
             return filed.rows(*keys, self.x.column, measure.value, *self.beside)
-        return summarised(
+        return aggregate_units(
             filed,
             keys,
             measure.value,
@@ -194,7 +194,7 @@ def aligned_maps(
     return maps, {name: np.abs(np.sum(each * exact, axis=0)) for name, each in maps.items()}
 
 
-def image_components(
+def draw_image_components(
     exact: DoubleArray, learned: Mapping[str, npt.ArrayLike], shape: tuple[int, ...]
 ) -> tuple[TableRows, Figure]:
     """Draw exact components of images above learned ones, which are rotated to match them.

@@ -238,7 +238,7 @@ def fields_of(template: str) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(template) if name]
 
 
-def summarised(
+def aggregate_units(
     frame: Frame,
     keys: Sequence[str],
     value: str,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from rlreps.agents.config import AgentConfig, arena_of
+from rlreps.agents.config import AgentConfig, find_arena_name
 from rlreps.app.evaluate import named_store
 from rlreps.app.generation import generate
 from rlreps.envs import arena_settings, load_arena
@@ -121,7 +121,7 @@ def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
         InputError: If agents act in another environment, or the store cannot be read.
         ArenaError: For an unknown or invalid arena.
     """
-    arena = arena_of(config)
+    arena = find_arena_name(config)
     if arena is None:
         raise InputError(f"expected no store for {config.environment}, got {store}")
     # Check this before the store's subspace is computed and kept, which takes time.

@@ -183,7 +183,7 @@ Chosen: TypeAlias = Mapping[str, Any] | Callable[[Results[Any], Frame], Frame]
 """Selected measurements: conditions as for ``Frame.where``, or a function of the frame."""
 
 
-def chosen(which: Chosen, results: Results[Any], *, at_end: bool) -> Frame:
+def select_rows(which: Chosen, results: Results[Any], *, at_end: bool) -> Frame:
     """Return the measurements of a figure or a table, at all steps or at the last."""
     frame = results.ends if at_end else results.frame
     return which(results, frame) if callable(which) else frame.where(**which)

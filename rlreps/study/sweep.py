@@ -37,7 +37,7 @@ from rlreps.training.stored import (
     describe_matrix,
     ground_truth_for,
     learner_for,
-    require_room,
+    require_memory_for_runs,
     rounded_seconds,
     stored_problem,
     train_and_measure,
@@ -130,7 +130,7 @@ class Sweep(StudyRun):
         for group in plan.groups:
             first = jax.tree.map(lambda number: number[0], group.learner)
             batch = 4 * group.config.rows * group.config.tasks
-            require_room(first, len(group.members), context.devices, batch)
+            require_memory_for_runs(first, len(group.members), context.devices, batch)
             problem = stored_problem(group.config, plan.store, plan.truth)
             first.check(problem.source)
 

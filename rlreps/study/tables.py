@@ -6,8 +6,8 @@ from typing import Any
 
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
-from rlreps.study.frame import TableRows, summarised
-from rlreps.study.results import Chosen, Metric, Results, chosen, text_of
+from rlreps.study.frame import TableRows, aggregate_units
+from rlreps.study.results import Chosen, Metric, Results, select_rows, text_of
 
 DETECTABLE = (
     "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
@@ -65,7 +65,7 @@ def _with_interval(row: Mapping[str, Any], name: str) -> object:
     return f"{format_number(value)} [{low}, {high}]"
 
 
-def summary(
+def tabulate_summary(
     *,
     keys: Sequence[str],
     of: Chosen | None = None,
@@ -79,19 +79,19 @@ def summary(
         keys: Columns of the frame that distinguish lines.
         of: The measurements; by default all.
         measure: The measure; the experiment's by default.
-        beside: As for ``summarised``.
+        beside: As for ``aggregate_units``.
         **options: Further attributes of ``Tabulated``.
     """
 
     def rows(results: Results[Any]) -> TableRows:
-        shown, frame = measure or results.measure, chosen(of or {}, results, at_end=True)
+        shown, frame = measure or results.measure, select_rows(of or {}, results, at_end=True)
         about: Any = {"within": shown.within, "beside": beside}
-        return summarised(frame, keys, shown.value, results.unit, **about)
+        return aggregate_units(frame, keys, shown.value, results.unit, **about)
 
     return Tabulated(rows=rows, **options)
 
 
-def wide(
+def tabulate_wide(
     *,
     row: str,
     column: str,
@@ -111,7 +111,7 @@ def wide(
 
     def rows(results: Results[Any]) -> TableRows:
         value = (measure or results.measure).value
-        lines = chosen(of or {}, results, at_end=True).labelled(row)
+        lines = select_rows(of or {}, results, at_end=True).labelled(row)
         means = {
             label: {
                 title: part.sample(value, results.unit).mean

@@ -121,7 +121,7 @@ def describe_matrix(store: MatrixStore) -> dict[str, Any]:
     return described if centring == "columns" else {**described, "centring": centring}
 
 
-def require_room(
+def require_memory_for_runs(
     learner: Learner, count: int, devices: Sequence[jax.Device] | None, batch: int = 0
 ) -> None:
     """Check that devices can share runs of a learner and hold their states.

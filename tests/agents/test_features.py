@@ -18,7 +18,7 @@ from rlreps.agents import (
     make_program,
 )
 from rlreps.agents.config import JOINT_UNITS, make_torso
-from rlreps.agents.features import fit_features, fitted_features, replayed, state_numbers
+from rlreps.agents.features import fit_features, fitted_features, number_observations, replayed
 from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code, Image, Position
@@ -33,7 +33,7 @@ MOVES = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
 CODES = Code(size=6, bins=SIDE, seed=3).table()
 GOAL = STATES - 1
 FREE = [s for s in range(STATES) if s % SIDE != 2 or s >= 4 * SIDE]
-features_at, numbers_at = jax.jit(fitted_features), jax.jit(state_numbers)
+features_at, numbers_at = jax.jit(fitted_features), jax.jit(number_observations)
 
 
 def following(state, action):
@@ -230,8 +230,8 @@ def test_numbers_tell_codes_and_unit_vectors_apart():
         numbers = np.asarray(numbers_at(table))
         assert len(np.unique(numbers)) == 400
         assert ((numbers >= 0) & (numbers < 2**24)).all()
-        np.testing.assert_array_equal(state_numbers(table), numbers)
-        for count in (state_numbers, numbers_at):
+        np.testing.assert_array_equal(number_observations(table), numbers)
+        for count in (number_observations, numbers_at):
             np.testing.assert_array_equal(
                 count(np.where(table == 0, np.float32(-0.0), table)), numbers
             )

@@ -10,7 +10,7 @@ from dm_env import specs
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rlreps.agents.host_observations import observations_of_space, space_of_spec
+from rlreps.agents.host_observations import map_observations, space_of_spec
 from rlreps.agents.hosts import HostEnvironments
 from rlreps.errors import InputError
 
@@ -285,7 +285,7 @@ def test_what_is_no_number_is_refused(given, reward, what, register):
 def test_small_steps_at_a_large_offset_need_bounds():
     near, far = np.array([[0.0], [0.01]]), np.array([[5e6], [5e6 + 0.01]])
     space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
-    encode = observations_of_space(space, "Far-v0").encode
+    encode = map_observations(space, "Far-v0").encode
     encode(far[:1])
     with pytest.raises(InputError, match=r"Far-v0 to have .* got 5000000\.01 .* give bounds"):
         encode(far[1:])
@@ -293,7 +293,7 @@ def test_small_steps_at_a_large_offset_need_bounds():
     encode(far[:1] + 1.0)
     between = spaces.Box(5e6, 5e6 + 1.0, (1,), np.float64)
     for given, seen in ((space, near), (between, far)):
-        np.testing.assert_allclose(observations_of_space(given, "").encode(seen), near, atol=1e-8)
+        np.testing.assert_allclose(map_observations(given, "").encode(seen), near, atol=1e-8)
 
 
 LOW = np.array([-2.0, -np.inf, 0.0, -1e7, 3.0, 0.0], np.float32)

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.keys import agent_keys, unrolled
+from rlreps.agents.keys import unrolled
+from rlreps.numerics import make_keys
 
-KEYS = agent_keys(range(5))
+KEYS = make_keys(range(5))
 DRAWS = {
     "fold_in": lambda key: jax.random.key_data(jax.random.fold_in(key, 7)),
     "split": lambda key: jax.random.key_data(jax.random.split(key, 3)),

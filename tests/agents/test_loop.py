@@ -22,9 +22,9 @@ from rlreps.agents import (
     make_program,
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import puddle_world_of
+from rlreps.agents.config import load_puddle_world
 from rlreps.agents.hosts import HostEnvironments
-from rlreps.agents.keys import Use, key_for
+from rlreps.agents.keys import Use, evaluation_seeds, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import (
     ArenaError,
@@ -346,6 +346,11 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
         state = whole.init()
         expected = np.asarray(whole.play(state, 40))
     assert len(np.unique(expected[0])) > 1
+    params, starts = state.learner.params, evaluation_seeds(config.seed, 40, 7)
+    params = jax.tree.map(lambda leaf: leaf[0], params)
+    with closing(HostEnvironments("CartPole-v1", 7)) as copies:
+        act = functools.partial(whole.agent.act, params, epsilon=0.0, key=jax.random.key(0))
+        np.testing.assert_array_equal(copies.play(act, starts, 500), expected[0])
     monkeypatch.setattr("rlreps.agents.loop.MOST_COPIES", 3)
     with closing(make_program(config)) as parted:
         np.testing.assert_array_equal(parted.play(state, 40), expected)
@@ -435,20 +440,20 @@ def test_a_users_own_torso_and_task_take_the_configured_ones_places():
 
 
 def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
-    assert puddle_world_of(config_for("CartPole-v1")) is None
-    assert puddle_world_of(config_for("dm_env:rlreps.envs:PuddleWorldDmEnv")) is None
+    assert load_puddle_world(config_for("CartPole-v1")) is None
+    assert load_puddle_world(config_for("dm_env:rlreps.envs:PuddleWorldDmEnv")) is None
     for name, arena in (("puddle-world", "sutton"), ("puddle-world:two_room", "two_room")):
-        world = puddle_world_of(config_for(name))
+        world = load_puddle_world(config_for(name))
         assert world == dataclasses.replace(load_arena(arena).with_task(), max_steps=15)
     seen = config_for("puddle-world:spiral", observation=Code(bins=7), goal=(0.1, 0.5, 0.05))
     expected = load_arena("spiral", observation=Code(bins=7), goal=(0.1, 0.5, 0.05), max_steps=15)
-    assert puddle_world_of(seen) == expected.with_task()
+    assert load_puddle_world(seen) == expected.with_task()
 
 
 def test_an_arena_files_own_limit_of_steps_counts(tmp_path):
     arena = tmp_path / "pond.toml"
     arena.write_text("max_steps = 1000\n", encoding="utf-8")
-    assert puddle_world_of(config_for(f"puddle-world:{arena}")).max_steps == 1_000
+    assert load_puddle_world(config_for(f"puddle-world:{arena}")).max_steps == 1_000
 
 
 def test_unknown_arenas_and_checkpoints_that_would_leave_no_whole_sequence_are_refused():

@@ -14,7 +14,7 @@ from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
-from rlreps.agents.config import TORSOS, puddle_world_of, require_room
+from rlreps.agents.config import TORSOS, load_puddle_world, require_memory_for_agents
 from rlreps.agents.dqn import DQN, AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.hosts import imports_code
@@ -140,7 +140,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
             ArenaError: For an unknown or invalid arena.
             InputError: For a store that does not fit, or the user's own parts without a name.
         """
-        world, own = puddle_world_of(self.config), self.own
+        world, own = load_puddle_world(self.config), self.own
         named = own.name is not None or own == CustomParts()
         require(named, "a name for your own parts, which tells their runs from others", own.name)
         return {
@@ -166,7 +166,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
         return make_measure(self._agent.network, make_measurement(self.config, self._truth))
 
     def check(self, context: Context) -> None:
-        require_room(self._agent, self.config, context.devices)
+        require_memory_for_agents(self._agent, self.config, context.devices)
         _ = self._measure
 
     def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import Fit
-from rlreps.successor.fitting.least_squares import left_out
+from rlreps.successor.fitting.least_squares import describe_left_out
 from rlreps.successor.fitting.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
@@ -182,7 +182,7 @@ class FitData(Job[Mapping[str, Any]]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # The command prints the warnings.
             rep = parts.run(folder=folder)
-        lines = [*told, *left_out(rep.solution)]
+        lines = [*told, *describe_left_out(rep.solution)]
         notes = [*rep.observed.lines(), *(f"warning: {line}" for line in lines)]
         return {**rep.write(folder), "notes": notes}
 

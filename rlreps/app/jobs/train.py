@@ -25,7 +25,7 @@ from rlreps.training.stored import (
     feature_record,
     ground_truth_for,
     learner_for,
-    require_room,
+    require_memory_for_runs,
     rounded_seconds,
     stored_problem,
     train_and_measure,
@@ -49,7 +49,7 @@ NAMES = {
 }
 
 
-class Training(Job[Mapping[str, Any]]):
+class TrainingJob(Job[Mapping[str, Any]]):
     """A training run in a folder, whatever its batches come from.
 
     Its summary has the names of the configuration, ``steps``, ``seconds`` of training, and the
@@ -75,7 +75,7 @@ class Training(Job[Mapping[str, Any]]):
         """Return the batches and the ground truth."""
 
     def check(self, context: Context) -> None:
-        require_room(self.learner, self.training.num_seeds, context.devices)
+        require_memory_for_runs(self.learner, self.training.num_seeds, context.devices)
         self.learner.check(self.problem.source)
 
     def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
@@ -112,7 +112,7 @@ class Training(Job[Mapping[str, Any]]):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Train(Training):
+class Train(TrainingJob):
     """Train an encoder on a store; the same command resumes an interrupted run.
 
     Attributes:

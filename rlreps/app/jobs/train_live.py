@@ -13,12 +13,12 @@ import numpy as np
 
 from rlreps.app.jobs.train import CHOICES as CHOICES
 from rlreps.app.jobs.train import NAMES as NAMES
-from rlreps.app.jobs.train import Training
+from rlreps.app.jobs.train import TrainingJob
 from rlreps.config import as_json, checked, interval, positive
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import InputError, differences, require, require_memory
+from rlreps.errors import InputError, describe_differences, require, require_memory
 from rlreps.numerics import PRNG
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
@@ -94,7 +94,7 @@ class LiveConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainLive(Training):
+class TrainLive(TrainingJob):
     """Train an encoder on fresh rollouts, without a matrix; the same command resumes.
 
     Attributes:
@@ -127,7 +127,7 @@ class TrainLive(Training):
             asked |= {
                 name: getattr(config, name) for name in ("horizon", "discount", "count_start")
             }
-            found = differences(asked, {name: store.settings.get(name) for name in asked})
+            found = describe_differences(asked, {name: store.settings.get(name) for name in asked})
             if found:
                 raise InputError(f"{store.path} is of another process: {'; '.join(found)}")
             target = {"checksum": store.content_key()}

@@ -67,7 +67,7 @@ class EstimatedBehaviour:
     num_actions: int | None
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        return shares(self.basis.project(states, self.weights), self.num_actions)
+        return to_probabilities(self.basis.project(states, self.weights), self.num_actions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def behaviour_of(
     return GivenBehaviour(own, num_actions)
 
 
-def shares(found: np.ndarray, num_actions: int | None) -> np.ndarray:
+def to_probabilities(found: np.ndarray, num_actions: int | None) -> np.ndarray:
     """Turn estimates of E[b(a) | s], [m, m_b], into probabilities if actions are discrete."""
     if num_actions is None:
         return found

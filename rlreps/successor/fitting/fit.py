@@ -19,7 +19,7 @@ from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
-from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps, left_out
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps, describe_left_out
 from rlreps.successor.fitting.methods import (
     BehaviourName,
     FitConfig,
@@ -29,14 +29,14 @@ from rlreps.successor.fitting.methods import (
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.products import MOST_UNKNOWNS, products
-from rlreps.successor.fitting.quality import Quality, measure_quality, rows_of
+from rlreps.successor.fitting.quality import Quality, measure_quality, to_steps
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.resolved import ResolvedConfig, resolve
 from rlreps.successor.fitting.search import (
     HIDDEN,
     ChosenKernel,
+    describe_noise,
     hides_state,
-    noise_line,
     search_kernel,
 )
 
@@ -182,7 +182,7 @@ class Fit:
         basis, regularisation = self._basis(networks, folder)
 
         def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
-            rows, chosen = rows_of(data), self._chosen(len(data), basis)
+            rows, chosen = to_steps(data), self._chosen(len(data), basis)
             behaviour, weights = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
             given = config.discount, regularisation, behaviour, chosen
             return LeastSquares(basis, observed.actions, rows, *given), weights
@@ -202,10 +202,10 @@ class Fit:
                 said = quality.warnings()
         if isinstance(basis, FourierBasis):
             if self._searched.noise:
-                said = [noise_line(self._searched.noise), *said]
+                said = [describe_noise(self._searched.noise), *said]
             if hides_state(self.data, basis, observed.actions, config.seed):
                 said.append(HIDDEN)
-        for line in [*left_out(whole), *said]:
+        for line in [*describe_left_out(whole), *said]:
             warnings.warn(line, FitWarning, stacklevel=3)
         return SuccessorRepresentation(
             config=config,

@@ -15,7 +15,7 @@ from rlreps.errors import FitWarning
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import BLOCK, Basis, Candidates, FourierBasis, UnitVectors
-from rlreps.successor.fitting.least_squares import LeastSquares, left_out
+from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)
@@ -180,7 +180,7 @@ class Improvement:
             rewards = rewards - rewards.mean()
         values, diverged = self._iterated(members, rewards)
         thin = solution is not self.solution
-        said = left_out(solution, "fitted Q iteration takes") if thin else []
+        said = describe_left_out(solution, "fitted Q iteration takes") if thin else []
         if diverged is not None:
             said.append(diverged)
         else:

@@ -30,7 +30,13 @@ from rlreps.successor.fitting.basis import (
     Basis,
     UnitVectors,
 )
-from rlreps.successor.fitting.products import blocks_of, counts_of, last, products, slices_of
+from rlreps.successor.fitting.products import (
+    blocks_of,
+    counts_of,
+    products,
+    slices_of,
+    take_last,
+)
 from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -271,7 +277,7 @@ class LeastSquares:
         for some in blocks_of(len(weights), self.basis.num_features):
             features = self.basis.apply(states[some])
             for place, own, column in zip(slices_of(sizes), sizes, weights[some].T, strict=True):
-                total[place] += last(features, own).T @ (column[:, None] * cumulants[some])
+                total[place] += take_last(features, own).T @ (column[:, None] * cumulants[some])
         return total / len(weights)
 
     def moment(
@@ -323,9 +329,9 @@ class LeastSquares:
                 scale = left_weights[some, c] * right_weights[some, e]
                 own = np.flatnonzero(scale)
                 if len(own):
-                    weighted = last(other, right_sizes[e])[own].astype(np.float64)
+                    weighted = take_last(other, right_sizes[e])[own].astype(np.float64)
                     weighted *= scale[own, None]
-                    first = last(one, left_sizes[c])[own].astype(np.float64)
+                    first = take_last(one, left_sizes[c])[own].astype(np.float64)
                     total[rows, columns] += first.T @ weighted
             self.advance(len(some) * (1 if symmetric else len(right_sizes)))
         for c, e, rows, columns in pairs:
@@ -432,7 +438,7 @@ class LeastSquares:
         return ~started & ~ended, ended
 
 
-def left_out(solution: LeastSquares, name: str = "the equations take") -> list[str]:
+def describe_left_out(solution: LeastSquares, name: str = "the equations take") -> list[str]:
     """Say in a line how many transitions a solution leaves out; empty if there are none."""
     if solution.chosen is None:
         return []

@@ -154,7 +154,7 @@ class Observed:
             shape = count, len(self.action_low)
             fits = array.shape == shape or (array.shape == (count,) and shape[1] == 1)
             require(fits, f"actions of shape {shape}", array.shape)
-            return finite("actions", array.ravel(), array.size).reshape(shape)
+            return check_finite("actions", array.ravel(), array.size).reshape(shape)
         require(array.shape == (count,), f"actions of shape {(count,)}", array.shape)
         inside = array.dtype.kind in "iu" and bool(((array >= 0) & (array < number)).all())
         require(inside, f"whole numbers of actions in [0, {number})", array[:4].tolist())
@@ -238,7 +238,7 @@ class Observed:
         )
 
 
-def finite(name: str, values: Any, count: int) -> np.ndarray:
+def check_finite(name: str, values: Any, count: int) -> np.ndarray:
     """Check an array [count] of finite numbers; return it in double precision."""
     array = np.asarray(values)
     require(array.shape == (count,), f"{name} of shape {(count,)}", array.shape)
@@ -247,7 +247,7 @@ def finite(name: str, values: Any, count: int) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def shown(observation: np.ndarray) -> str:
+def format_observation(observation: np.ndarray) -> str:
     """Write an observation, of several numbers the first four, for a message."""
     flat = np.asarray(observation).ravel()
     return np.array2string(flat[:4], precision=3) if flat.size > 1 else str(flat[0])

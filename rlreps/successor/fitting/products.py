@@ -29,7 +29,7 @@ def products(num_features: int, actions: ActionBasis) -> list[int]:
     return sizes
 
 
-def last(features: Any, count: int) -> Any:
+def take_last(features: Any, count: int) -> Any:
     """Return the last columns of features [N, p], which stay as they are if these are all."""
     return features if count == features.shape[1] else features[:, -count:]
 

@@ -173,7 +173,7 @@ class Quality:
         return [said for bad, said in found if bad]
 
 
-def rows_of(data: Transitions) -> Steps:
+def to_steps(data: Transitions) -> Steps:
     """Return the columns of transitions that least squares use."""
     return Steps(data.observation, data.action, data.next_observation, data.terminated)
 
@@ -192,7 +192,7 @@ def measure_quality(
     """
     generator, kept = np.random.default_rng(seed), solution.rows
     cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)
-    rows = Steps(*(column[own] for column in rows_of(data)))
+    rows = Steps(*(column[own] for column in to_steps(data)))
     few = Steps(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
     # A stretch ends with its episode, or before rows that are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
@@ -248,7 +248,7 @@ def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> floa
     """
     cumulants = random_cumulants(other, np.random.default_rng(seed))
     weights = solution.values(cumulants(solution.rows.next_observation))
-    errors = _errors(solution, weights, cumulants, rows_of(other), other.ends)[1]
+    errors = _errors(solution, weights, cumulants, to_steps(other), other.ends)[1]
     return float(np.square(discounted_sums(errors, other.ends, solution.discount)).mean())
 
 

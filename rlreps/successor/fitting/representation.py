@@ -22,12 +22,12 @@ from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.basis import UnitVectors
-from rlreps.successor.fitting.behaviour import shares
+from rlreps.successor.fitting.behaviour import to_probabilities
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.observed import Observed, finite, shown
+from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.resolved import ResolvedConfig
 from rlreps.successor.fitting.tasks import Task, arriving_task, rewarded_task, sampled_task
@@ -206,7 +206,8 @@ class SuccessorRepresentation:
         reached = self.solution.recorded.next_observation
         if reward is not None:
             require(observations is None and rewards is None, "samples or reward=", "both")
-            return rewarded_task(self.solution, finite("rewards", reward(reached), len(reached)))
+            rewards = check_finite("rewards", reward(reached), len(reached))
+            return rewarded_task(self.solution, rewards)
         return sampled_task(self.solution, self.observed, observations, rewards)
 
     def goal(self, observation: Any) -> Task:
@@ -219,9 +220,9 @@ class SuccessorRepresentation:
         goal = self.observed.checked(np.asarray(observation)[None])
         if self.observed.num_states is None and self.solution.is_terminal(goal):
             _warn(
-                f"the goal {shown(goal[0])} ends episodes, and its density is smooth: a policy "
-                "may stay beside it, where the density is not 0; give the reward of arriving "
-                "instead, rep.task(reward=...)"
+                f"the goal {format_observation(goal[0])} ends episodes, and its density is smooth: "
+                "a policy may stay beside it, where the density is not 0; give the reward of "
+                "arriving instead, rep.task(reward=...)"
             )
         return arriving_task(self.solution, goal)
 
@@ -442,7 +443,7 @@ class SuccessorRepresentation:
             blocks, policy = solution.basis.project(array, weights), solution.behaviour(array)
         else:
             blocks, found = solution.basis.projections(array, weights, self.behaviour_weights)
-            policy = shares(found, self.observed.num_actions)
+            policy = to_probabilities(found, self.observed.num_actions)
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
 
 

@@ -60,7 +60,7 @@ class ResolvedConfig:
         of_networks: dict[str, Any] = {f.name: None for f in dataclasses.fields(Training)}
         if self.training is not None:
             of_networks = {name: as_json(getattr(self.training, name)) for name in of_networks}
-            of_networks["encoder"] = described(self.training.encoder)
+            of_networks["encoder"] = describe_encoder(self.training.encoder)
         own = {f.name: as_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
         del own["training"]
         return {**own, **of_networks}
@@ -100,7 +100,7 @@ def resolve(config: FitConfig, observed: Observed) -> ResolvedConfig:
     )
 
 
-def described(encoder: Encoder) -> dict[str, Any]:
+def describe_encoder(encoder: Encoder) -> dict[str, Any]:
     """Describe an encoder as JSON values; the user's own encoder by its class alone."""
     if FIT_ENCODERS.get(encoder.name) is type(encoder):
         found: dict[str, Any] = as_json(encoder)

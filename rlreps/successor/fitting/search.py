@@ -16,7 +16,7 @@ from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardis
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.methods import LeastSquaresFit
-from rlreps.successor.fitting.quality import rows_of, squared_error
+from rlreps.successor.fitting.quality import squared_error, to_steps
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
@@ -104,7 +104,7 @@ def search_kernel(
         return ChosenKernel(basis(kernels[0], count), ridges[0], noise)
     _, other = parts
     rows, tested = (
-        rows_of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
+        to_steps(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
         for part in parts
     )
     bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}
@@ -169,7 +169,7 @@ def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np
     return np.asarray(np.square(targets - found).mean(axis=0) / np.maximum(scale, 1e-12))
 
 
-def noise_line(noise: Sequence[int]) -> str:
+def describe_noise(noise: Sequence[int]) -> str:
     """Say which coordinates a fit leaves out."""
     shown = ", ".join(map(str, noise[:8])) + (", ..." if len(noise) > 8 else "")
     return (

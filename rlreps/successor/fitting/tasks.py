@@ -12,7 +12,7 @@ from rlreps.numerics import bytes_of
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.observed import Observed, finite, shown
+from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
 from rlreps.successor.fitting.products import blocks_of
 
 FEWEST_ARRIVALS = 100
@@ -61,7 +61,7 @@ def sampled_task(
     reached = solution.recorded.next_observation
     samples = observed.checked(observations)
     require(len(samples) >= 1, "at least one reward", len(samples))
-    values = finite("rewards", rewards, len(samples))
+    values = check_finite("rewards", rewards, len(samples))
     if np.array_equal(samples, reached):
         return rewarded_task(solution, values)
     kind = np.result_type(samples, reached)
@@ -110,8 +110,8 @@ def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
     count, rewards = arrivals(solution, goal)
     if count is not None and count < FEWEST_ARRIVALS:
         _warn(
-            f"{count} of {len(rewards)} transitions reach the goal {shown(goal[0])}: its "
-            "values and policy depend on these few; collect more there"
+            f"{count} of {len(rewards)} transitions reach the goal {format_observation(goal[0])}: "
+            "its values and policy depend on these few; collect more there"
         )
     return Task(solution, rewards)
 

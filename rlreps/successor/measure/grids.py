@@ -262,7 +262,7 @@ def spell_cells(cells: np.ndarray) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" for run in runs if run.size)
 
 
-def spelled_cells(text: str, num_cells: int) -> np.ndarray:
+def parse_cells(text: str, num_cells: int) -> np.ndarray:
     """Read the cells [n] that ``spell_cells`` wrote.
 
     Raises:

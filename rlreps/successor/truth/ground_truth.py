@@ -26,7 +26,7 @@ from rlreps.subspace import (
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.measure.grids import BoxGrid, spell_cells, spelled_cells
+from rlreps.successor.measure.grids import BoxGrid, parse_cells, spell_cells
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.estimates import create_estimates
@@ -35,7 +35,7 @@ from rlreps.successor.truth.stored_subspace import (
     DEFAULT_DECOMPOSITION,
     Progress,
     Share,
-    centred_matrix,
+    centre_matrix,
     no_progress,
     principal_subspace,
 )
@@ -258,7 +258,7 @@ def load_ground_truth(
     """
     store = open_store(path)
     grid, cells = state_cells(store)
-    matrix = centred_matrix(store, share)
+    matrix = centre_matrix(store, share)
     principal = principal_subspace(
         store, decomposition, matrix=matrix, progress=progress, share=share
     )
@@ -372,7 +372,7 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
         expected = "a store over a grid of bins x bins states, or of a box"
         require(isinstance(bins, int), expected, f"bins={bins!r}")
         grid = BoxGrid.unit_square(int(cast(int, bins)))
-    inside = spelled_cells(store.settings.get("wall_cells", ""), grid.num_cells)
+    inside = parse_cells(store.settings.get("wall_cells", ""), grid.num_cells)
     cells = np.delete(np.arange(grid.num_cells), inside)
     require(
         len(cells) == store.shape[0],

@@ -121,7 +121,7 @@ def principal_subspace(
     Args:
         store: A complete store.
         decomposition: How to compute it.
-        matrix: Its ``centred_matrix``, if it has been read.
+        matrix: Its ``centre_matrix``, if it has been read.
         progress: Shows the progress of the decomposition.
         share: The processes that compute it together if the matrix is larger than memory: each
             reads its own rows, and their results are summed.
@@ -132,7 +132,7 @@ def principal_subspace(
     kept = _load(store, decomposition, share)
     if kept is not None:
         return kept
-    matrix = centred_matrix(store, share) if matrix is None else matrix
+    matrix = centre_matrix(store, share) if matrix is None else matrix
     return _compute(store, matrix, decomposition, progress, share)
 
 
@@ -145,7 +145,7 @@ def _own_part(store: MatrixStore, share: Share) -> StoreBlocks:
     return StoreBlocks(store, range(*bounds))
 
 
-def centred_matrix(store: MatrixStore, share: Share = ALONE) -> RowBlocks:
+def centre_matrix(store: MatrixStore, share: Share = ALONE) -> RowBlocks:
     """Return a store's matrix less its means; processes share the means of a large matrix."""
     whole, centring = StoreBlocks(store), centring_of(store.settings)
     small = whole.dtype.itemsize * math.prod(whole.shape) <= IN_MEMORY_BYTES

@@ -29,9 +29,9 @@ from rlreps.study import (
     Run,
     TableRows,
     design_of,
-    image_components,
-    summary,
-    wide,
+    draw_image_components,
+    tabulate_summary,
+    tabulate_wide,
 )
 
 ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
@@ -210,7 +210,9 @@ def draw_components(results: Results[Config]) -> tuple[TableRows, Figure] | None
     shape = problem.image_shape
     if shape is None or len(shape) not in (2, 3) or not shown:
         return None
-    return image_components(problem.exact.basis[:, : results.config.shown_components], shown, shape)
+    return draw_image_components(
+        problem.exact.basis[:, : results.config.shown_components], shown, shape
+    )
 
 
 def after_start(several: bool) -> Callable[[Results[Config], Frame], Frame]:
@@ -261,7 +263,7 @@ EXPERIMENT = pca.experiment(
             "every 5,000 rows. Numbers cannot be read off its curves, so the order of the rules is "
             "compared, and the times of runs with the same seed. The explicit rule runs in "
             "float64, so its time is not judged.",
-            summary(
+            tabulate_summary(
                 name="times",
                 caption="Time per row divided by implicit Krasulina's with the same seed, and the "
                 "median time per row.",
@@ -279,12 +281,12 @@ EXPERIMENT = pca.experiment(
         ],
         "Where every rule ends": [
             pca.ABOUT_SANGER,
-            wide(
+            tabulate_wide(
                 caption="Percent excess loss at the end of one pass, means over runs.",
                 row="label",
                 column="k = {k}",
             ),
-            summary(
+            tabulate_summary(
                 name="final_excess",
                 caption="The learning rate η0 / t^γ that was chosen, the percent excess loss "
                 "at the end, and the median time a row of the curves.",

@@ -52,9 +52,9 @@ from rlreps.study import (
     TableRows,
     Tabulated,
     design_of,
+    draw_image_components,
     falling,
     halved,
-    image_components,
 )
 from rlreps.subspace import orthonormal_double, reconstruction_errors
 from rlreps.training import train_population
@@ -301,7 +301,7 @@ def draw_components(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw exact components above those of two methods (first seed)."""
     problem: Problem = results.run.data
     learned = first_bases(results, [headline_of(results.config), EIGENGAME])
-    return image_components(problem.basis, learned, problem.shape)
+    return draw_image_components(problem.basis, learned, problem.shape)
 
 
 EXPERIMENT = Experiment(

@@ -42,7 +42,7 @@ from rlreps.study import (
     in_path,
     own_ground_truth,
     replace_nested,
-    summary,
+    tabulate_summary,
 )
 from rlreps.successor import MonteCarlo
 from rlreps.training import Optimizer, TrainingConfig, evaluate_features
@@ -286,7 +286,7 @@ EXPERIMENT = Experiment(
             "statements."
         ],
         "Distances": [
-            summary(
+            tabulate_summary(
                 caption="Subspace distance after {config.training.steps:,} updates: means over "
                 "seeds; a run that diverged counts 1. The middle half is the interquartile mean.",
                 keys=("method", "d"),

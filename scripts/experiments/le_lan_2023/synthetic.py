@@ -42,7 +42,7 @@ from rlreps.study import (
     falling,
     halved,
     in_path,
-    summary,
+    tabulate_summary,
 )
 from rlreps.subspace import subspace_distance
 from rlreps.training import train_population
@@ -375,7 +375,7 @@ def shows(name: str, caption: str, line: str, x: Axis = STEP, **axes: Any) -> Se
             beside=("diverged",) if final else (),
             axes=axes,
         ),
-        summary(
+        tabulate_summary(
             caption="Final distance: mean with its 95 % interval, and interquartile mean.",
             keys=SETTINGS,
             of=partial(shown, figure=name),

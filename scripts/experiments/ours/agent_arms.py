@@ -16,7 +16,6 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
-from rlreps.agents.keys import agent_keys
 from rlreps.app import CustomParts, StartingTorsos, TrainAgents, history, mean_returns, run_job
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
@@ -27,6 +26,7 @@ from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, GOALS, MAZES
 from rlreps.losses import Explicit, LargeBatch
+from rlreps.numerics import make_keys
 from rlreps.runs import RunFolder
 from rlreps.stats import samples_to_reach
 from rlreps.study import DoubleArray, Run, replace_nested
@@ -339,7 +339,7 @@ def train_arm(
     """
     start = None
     if torso is not None and tables is not None:
-        fresh = jax.vmap(torso.init)(agent_keys(config.seeds))
+        fresh = jax.vmap(torso.init)(make_keys(config.seeds))
         table = jnp.broadcast_to(jnp.asarray(tables), fresh["table"].shape)
         start = StartingTorsos({**fresh, "table": table}, name)
     home = run.folder.path / "runs" / name

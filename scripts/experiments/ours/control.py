@@ -25,14 +25,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
-import jax
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps.agents import AgentConfig, DQNConfig
-from rlreps.agents.host_observations import observations_of_space
-from rlreps.agents.keys import Use, environment_seed
+from rlreps.agents import AgentConfig, DQNConfig, evaluation_seeds
 from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.experiments.ours.problems import Choose, play, upright
 from rlreps.plotting import MUTED, Line, Panel, over_runs, plot_panels
@@ -124,12 +121,8 @@ PRESETS = {
 }
 
 
-Made = tuple[str, Choose | None, dict[str, float]]
-"""Environment, policy (None acts at random), and the seconds it took to make the policy."""
-
-
-def fit_random_steps(config: Config, task: str, seed: int) -> Made:
-    """Fit random steps without rewards, then give the task's reward."""
+def fit_random_steps(config: Config, task: str, seed: int) -> tuple[Choose, dict[str, float]]:
+    """Fit random steps, then give the task's reward; return a policy and the seconds it took."""
     begun = time.perf_counter()
     with contextlib.closing(gymnasium.make(task)) as environment:
         data = Transitions.collect(environment, steps=config.agents.steps, seed=seed)
@@ -139,41 +132,35 @@ def fit_random_steps(config: Config, task: str, seed: int) -> Made:
     policy = rep.policy(rep.task(reward=TASKS[task].reward), improvements=None)
     names = ("collect_seconds", "fit_seconds", "policy_seconds")
     taken = np.diff([begun, collected, ready, time.perf_counter()]).tolist()
-    return task, policy, dict(zip(names, taken, strict=True))
+    return policy, dict(zip(names, taken, strict=True))
 
 
-def trained(config: Config, task: str, seed: int, home: Path) -> Made:
-    """Train an agent in a folder, from its newest checkpoint if it was interrupted."""
+def train(config: Config, task: str, seed: int, home: Path) -> tuple[DoubleArray, dict[str, float]]:
+    """Train an agent in a folder; return the returns of its episodes and the seconds it took.
+
+    An agent that was interrupted goes on from its newest checkpoint.
+    """
     environment = TASKS[task].discrete or task
     agents = dataclasses.replace(config.agents, environment=environment, seed=seed, num_seeds=1)
     with hidden():
         summary = run_job(TrainAgents(config=agents, page=False), home)
-    program, state, _ = load_agents(RunFolder(home), agents)
-    program.close()
-    with contextlib.closing(gymnasium.make(environment)) as one:
-        encode = observations_of_space(one.observation_space, environment).encode
-    params = jax.tree.map(lambda leaf: leaf[0], state.learner.params)
-    values = jax.jit(partial(program.agent.network.values, params))
-
-    def greedy(seen: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.asarray(np.argmax(values(encode(seen)), axis=1))
-
-    return environment, greedy, {"train_seconds": float(summary["seconds"])}
+    played = dataclasses.replace(agents, evaluation_episodes=config.episodes)
+    program, state, _ = load_agents(RunFolder(home), played)
+    with contextlib.closing(program):
+        returns = np.asarray(program.play(state, agents.steps + 1)[0], np.float64)
+    return returns, {"train_seconds": float(summary["seconds"])}
 
 
 def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]:
     """Make a policy; measure its mean return, its worst episode and the seconds that it took."""
     config, task, way, seed = run.config, *cell.values()
-    made: Made = (task, None, {})
-    if way == FIT:
-        made = fit_random_steps(config, task, seed)
-    elif way == DQN:
-        made = trained(config, task, seed, run.folder.path / "runs" / name)
-    environment, choose, seconds = made
-    # Evaluations during training have the seeds of steps up to the last one.
-    use = partial(environment_seed, seed, Use.EVALUATE, config.agents.steps + 1)
-    make = partial(gymnasium.make, environment)
-    returns = play(make, choose, [use(episode) for episode in range(config.episodes)])
+    if way == DQN:
+        returns, seconds = train(config, task, seed, run.folder.path / "runs" / name)
+    else:
+        choose, seconds = fit_random_steps(config, task, seed) if way == FIT else (None, {})
+        # Evaluations during training have the seeds of steps up to the last one.
+        starts = evaluation_seeds(seed, config.agents.steps + 1, config.episodes)
+        returns = play(partial(gymnasium.make, task), choose, starts)
     found = {"return": float(returns.mean()), "worst": float(returns.min())}
     return {"values": {**seconds, **found}}
 

@@ -25,11 +25,11 @@ from rlreps.agents import (
     CompiledProgram,
     Prior,
     ReplayRows,
+    load_compiled_environment,
     make_agent,
+    make_value_table,
+    number_observations,
 )
-from rlreps.agents.config import compiled_world_of
-from rlreps.agents.features import UNUSED, state_numbers
-from rlreps.agents.replay import as_inputs
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
@@ -113,12 +113,9 @@ class CountedModel:
 
     def table(self, discount: float, elsewhere: float, bound: float | None) -> dict[str, Any]:
         """Return ``action_values`` less ``elsewhere``, in the form of ``Prior.parts``."""
-        order, rest = np.argsort(self.states), self._size - len(self.states)
-        weights = self.action_values(discount, bound)[order] - elsewhere
-        return {
-            "states": np.pad(self.states[order], (0, rest), constant_values=UNUSED),
-            "weights": np.pad(weights, [(0, rest), (0, 0)]),
-        }
+        values = self.action_values(discount, bound) - elsewhere
+        table: dict[str, Any] = make_value_table(self.states, values, self._size)
+        return table
 
 
 def train_counted(
@@ -147,7 +144,7 @@ def train_counted(
     capacity, least = config.replay.capacity, every + config.num_envs
     require(capacity >= least, f"a capacity of at least {least} rows", capacity)
     require(np.isfinite(bound), "a finite bound", bound)
-    world = compiled_world_of(config)
+    world = load_compiled_environment(config)
     if world is None:
         raise InputError(f"expected a compiled environment, got {config.environment}")
     limit = world.max_steps or config.max_episode_steps
@@ -198,13 +195,13 @@ def new_steps(replay: ReplayRows, count: int, new: int) -> list[DoubleArray]:
         new: Rows since the steps that were listed before, fewer than there are slots.
 
     Returns:
-        For each agent [steps, 5]; states are the numbers of ``state_numbers``.
+        For each agent [steps, 5]; states are the numbers of ``number_observations``.
     """
     # A step needs the row after it, so the last row listed before comes first.
     rows = np.arange(max(count - new - 1, 0), count) % replay.action.shape[1]
     held: Any = jax.tree.map(lambda leaf: np.asarray(leaf[:, rows]), replay)
-    flat = held.observation.reshape(held.action.size, -1)
-    states = state_numbers(as_inputs(flat)).reshape(held.action.shape)
+    seen = held.observation.reshape(held.action.size, -1)
+    states = number_observations(seen).reshape(held.action.shape)
     columns = (states, held.action, held.reward, held.terminated)
     parts = np.stack([*(each[:, :-1] for each in columns), states[:, 1:]], axis=-1)
     return [

@@ -58,7 +58,7 @@ from rlreps.study import (
     Tabulated,
     design_of,
     product_cells,
-    wide,
+    tabulate_wide,
 )
 from rlreps.successor import unexplained_share
 
@@ -301,7 +301,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Every arm": [
-            wide(
+            tabulate_wide(
                 caption="Unexplained share of every arm by arena and number of labels.",
                 row="arm",
                 column="{arena}, {labels}",

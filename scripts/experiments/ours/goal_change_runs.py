@@ -10,8 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents import AgentConfig, AgentState, CompiledProgram, Prior, make_agent, prior_of
-from rlreps.agents.config import puddle_world_of
+from rlreps.agents import (
+    AgentConfig,
+    AgentState,
+    CompiledProgram,
+    Prior,
+    load_compiled_environment,
+    make_agent,
+    prior_of,
+)
 from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.envs import observation_struct
 from rlreps.errors import FitWarning, require
@@ -186,7 +193,7 @@ def after_change(
     config, count = run.config, len(run.config.goals)
     after, begun, seeds = config.after(arena, arm), config.base.steps, config.first(arena).seeds
     worlds: list[Any] = [
-        puddle_world_of(dataclasses.replace(after, goal=goal))
+        load_compiled_environment(dataclasses.replace(after, goal=goal))
         for goal in config.goals
         for _ in seeds
     ]

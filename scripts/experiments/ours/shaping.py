@@ -75,7 +75,7 @@ from rlreps.study import (
     Tabulated,
     design_of,
     replace_nested,
-    wide,
+    tabulate_wide,
 )
 from rlreps.successor import FitConfig, Grid, fit
 
@@ -470,7 +470,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Do the potentials order cells by distance?": [
-            wide(
+            tabulate_wide(
                 caption="Spearman's correlation of each potential's distances with the exact "
                 "expected number of steps to the goal, over cells; mean over pairs.",
                 row="arena",

@@ -79,7 +79,7 @@ from rlreps.study import (
     design_of,
     product_cells,
     replace_nested,
-    summary,
+    tabulate_summary,
 )
 from rlreps.successor import Grid, Transitions
 from rlreps.successor.exact import TabularProblem, estimate_model, greedy
@@ -481,7 +481,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Every arm": [
-            summary(
+            tabulate_summary(
                 caption="Gains of every arm, means over rewards with 95 % intervals.", keys=KEYS
             ),
         ],

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 
 from rlreps.config import with_sizes
 from rlreps.encoders import Convolutional, Params, WithConstant
-from rlreps.experiments.pfau_2019.frames import FrameSplit, record_frames, require_game
+from rlreps.experiments.pfau_2019.frames import FrameSplit, make_game, record_frames
 from rlreps.experiments.pfau_2019.responses import (
     average_images,
     extremes,
@@ -381,7 +381,7 @@ def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
 
 def check(config: Config, data: None) -> None:
     """Refuse a missing game, and frame sizes that the predictor cannot make."""
-    require_game(config.game)
+    make_game(config.game).close()
     config.successor_network(1)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from jax import Array
 from numpy.lib.stride_tricks import sliding_window_view
 
-from rlreps.agents.hosts import import_games
+from rlreps.agents import make_environment
 from rlreps.batch import Batch, Clip
 from rlreps.errors import InputError, require
 from rlreps.files import DAMAGED, open_regular, write_atomically
@@ -164,14 +164,15 @@ IMAGES, STEPS = "images.npy", "steps.npy"
 """Files in a folder of frames; the second file is written last."""
 
 
-def require_game(game: str) -> None:
-    """Raise an ``InputError`` if the package ``ale-py`` is missing or does not know the game."""
-    name = f"ALE/{game}-v5"
-    import_games(name)
-    try:
-        gymnasium.spec(name)
-    except gymnasium.error.Error as error:
-        raise InputError(f"expected a game of ale-py, got {game!r}: {error}") from error
+def make_game(game: str) -> gymnasium.Env[Any, Any]:
+    """Make a game with grey frames.
+
+    Raises:
+        InputError: If the package ``ale-py`` is missing or does not know the game.
+    """
+    options: Any = {"obs_type": "grayscale", "disable_env_checker": True}
+    made: gymnasium.Env[Any, Any] = make_environment(f"ALE/{game}-v5", **options)
+    return made
 
 
 def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], None, None]:
@@ -184,11 +185,7 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
     Yields:
         (grey levels [height, width], number of the episode, the action that follows).
     """
-    require_game(game)
-    environment: gymnasium.Env[Any, Any] = gymnasium.make(
-        f"ALE/{game}-v5", obs_type="grayscale", disable_env_checker=True
-    )
-    with contextlib.closing(environment):
+    with contextlib.closing(make_game(game)) as environment:
         space = environment.action_space
         assert isinstance(space, gymnasium.spaces.Discrete)
         generator = np.random.default_rng(seed)

@@ -53,8 +53,8 @@ from rlreps.study import (
     Run,
     design_of,
     replace_nested,
-    summary,
-    wide,
+    tabulate_summary,
+    tabulate_wide,
 )
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
@@ -417,7 +417,7 @@ EXPERIMENT = Experiment(
     sections={
         "Goal, and what each choice is worth": [
             design_of(__doc__),
-            summary(
+            tabulate_summary(
                 caption="Largest relative error of the nine energies over seeds, and the seeds "
                 "within {config.tolerance:.0%}.",
                 keys=("contender", "step"),
@@ -445,7 +445,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Energies": [
-            wide(
+            tabulate_wide(
                 caption="Relative error of each energy, mean over seeds, in the order learned; "
                 "without the mask, in the order of the span's energies. The lowest state is "
                 "narrower than the grid's cells.",

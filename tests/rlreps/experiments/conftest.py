@@ -13,7 +13,7 @@ import pytest
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
 from rlreps.stats import LONGEST
-from rlreps.study import Frame, Run, figures, flat, follows
+from rlreps.study import Frame, Run, figures, flatten_json, follows
 
 FROZEN = json.loads(Path(__file__).with_name("frozen.json").read_text(encoding="utf-8"))
 """Experiment → results file → number of rows, and column → mean of its ``weighted_numbers``.
@@ -121,7 +121,7 @@ def check_protocol():
 
     def check(name, paper):
         experiment = EXPERIMENTS[name].load()
-        found = flat(as_json(experiment.presets["paper"]))
+        found = flatten_json(as_json(experiment.presets["paper"]))
         differing = {path for path, value in paper.items() if found[path] != value}
         assert differing == set(experiment.deviations) & set(found)
         assert all(len(reason) > 20 for reason in experiment.deviations.values())

@@ -27,15 +27,15 @@ from rlreps.study import (
     Metric,
     NotRunError,
     Tabulated,
-    differences,
+    aggregate_units,
     falling,
     follows,
     halved,
+    list_changed_fields,
     product_cells,
     replace_nested,
-    summarised,
-    summary,
-    wide,
+    tabulate_summary,
+    tabulate_wide,
 )
 
 ROWS = [
@@ -94,7 +94,7 @@ def test_arrays_become_rows_in_the_order_of_their_axes():
 
 
 def test_summaries_are_means_over_units_with_counts_beside_them():
-    rows = summarised(
+    rows = aggregate_units(
         Frame.of(ROWS), ("method", "d"), "distance", "seed", x="step", beside=("diverged",)
     )
     assert [row["step"] for row in rows[:2]] == [0, 10]
@@ -105,7 +105,7 @@ def test_summaries_are_means_over_units_with_counts_beside_them():
         assert (row["runs"], row["diverged"]) == (2, int(row["method"] == "b"))
     # What is not finite is left out.
     broken = Frame.of([{**row, "distance": np.nan} if row["seed"] else row for row in ROWS])
-    assert {row["runs"] for row in summarised(broken, ("d",), "distance", "seed")} == {1}
+    assert {row["runs"] for row in aggregate_units(broken, ("d",), "distance", "seed")} == {1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +133,11 @@ def test_presets_vary_fields_wherever_they_are():
 
 def test_differences_are_dotted_but_for_free_fields():
     other = Config(Inner(5), (Inner(), Inner(width=5)), d=3)
-    assert differences(other, PAPER, ("d",)) == {"inner.steps": (10, 5), "others.1.width": (4, 5)}
-    assert differences({}, {"others": [{"name": "a"}]}) == {"others.0.name": ("a", None)}
+    assert list_changed_fields(other, PAPER, ("d",)) == {
+        "inner.steps": (10, 5),
+        "others.1.width": (4, 5),
+    }
+    assert list_changed_fields({}, {"others": [{"name": "a"}]}) == {"others.0.name": ("a", None)}
     assert follows(other, PAPER, ("d", "inner", "others"))
     assert not follows(other, PAPER, ("d", "inner"))
 
@@ -178,8 +181,8 @@ def experiment(**changes):
                     rows=lambda r: [{"own": len(r.ends)}],
                 ),
                 dataclasses.replace(figure, name="runs", line="method", keys=("seed", "d")),
-                summary(caption="Ends.", keys=("method", "d"), name="ends"),
-                wide(caption="Wide.", row="method", column="d = {d}"),
+                tabulate_summary(caption="Ends.", keys=("method", "d"), name="ends"),
+                tabulate_wide(caption="Wide.", row="method", column="d = {d}"),
                 Tabulated(
                     caption="Own & more.",
                     rows=lambda r: [{"x": 3.0, "x_low": 2.0, "x_high": "never", "y": None}],
@@ -225,7 +228,7 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
         return json.loads((tmp_path / f"run/results/{name}.json").read_text())
 
     options = {"x": "step", "within": (0.0, 1.0), "beside": ("diverged",)}
-    expected = summarised(Frame.of(ROWS), ("method", "d"), "distance", "seed", **options)
+    expected = aggregate_units(Frame.of(ROWS), ("method", "d"), "distance", "seed", **options)
     assert rows_of("curve") == json.loads(json.dumps(expected))
     columns = ("method", "seed", "d", "step", "distance", "diverged")
     assert rows_of("runs") == [{name: row[name] for name in columns} for row in ROWS]

@@ -13,7 +13,7 @@ import pytest
 from rlreps.batch import Batch
 from rlreps.encoders import MLP, BlockSparse, SeparateMLP, Tabular
 from rlreps.losses import NestedLora
-from rlreps.losses.spectral import CovarianceJacobian, Moments, Spin, operator_shift
+from rlreps.losses.spectral import CovarianceJacobian, Spin, SpinMoments, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
 from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, MatrixOperator
 from rlreps.subspace.ordered import ordered_spectrum
@@ -99,7 +99,7 @@ def test_each_feature_is_shifted_by_its_eigenvalue_and_the_largest_so_far(weight
     # Averages that are not corrected for their start yet.
     averages = np.eye(3), np.diag([-3.0, 1.0, 0.5])
     covariance, operator_matrix = (jnp.asarray(weight * each, jnp.float32) for each in averages)
-    before = DecayedMean(Moments(covariance, operator_matrix, ()), jnp.float32(weight))
+    before = DecayedMean(SpinMoments(covariance, operator_matrix, ()), jnp.float32(weight))
     shift = operator_shift(before, common=False)
     np.testing.assert_allclose(shift, [[0.0, 4.0, 3.5]], rtol=1e-5, atol=2e-5)
     common = operator_shift(before, common=True)

@@ -24,7 +24,7 @@ from rlreps.successor.truth.store.format import (
     first_part,
     open_store,
     require_place,
-    runs,
+    split_into_runs,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def verify(
     def report(index: int, kind: str, finding: str) -> None:
         found.append(BlockProblem(index, kind, f"{store.describe_block(index)}: {finding}"))
 
-    gaps = runs(store.missing_blocks())
+    gaps = split_into_runs(store.missing_blocks())
     missing = {index for gap in gaps for index in gap}
     for first, *rest in gaps:
         report(first, "missing", f"missing{f', like all up to block {rest[-1]}' if rest else ''}")

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.config import checked
-from rlreps.errors import InputError, differences, require_positive
+from rlreps.errors import InputError, describe_differences, require_positive
 from rlreps.files import read_json, refuse_links, require_free, require_name
 
 RowBlock = npt.NDArray[np.float32]
@@ -180,7 +180,8 @@ class MatrixStore:
         """Raise InputError that names the missing blocks, if there are any."""
         if missing := self.missing_blocks():
             ranges = [
-                f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs(missing)
+                f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0])
+                for run in split_into_runs(missing)
             ]
             raise InputError(
                 f"{self.path}: expected all {self.num_blocks} blocks, "
@@ -203,7 +204,7 @@ class MatrixStore:
             return index, future.result()
 
 
-def runs(indices: Iterable[int]) -> list[list[int]]:
+def split_into_runs(indices: Iterable[int]) -> list[list[int]]:
     """Split rising numbers into runs of neighbours."""
     # Neighbours have the same difference between value and index.
     grouped = itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0])
@@ -278,7 +279,7 @@ def create_or_resume(
         store = open_store(folder)
         stored = {"shape": store.shape, "block_rows": store.block_rows, **store.settings}
         given = {"shape": tuple(shape), "block_rows": block_rows, **plain}
-        if different := differences(stored, given):
+        if different := describe_differences(stored, given):
             raise InputError(f"{store.path} was made under other settings: {'; '.join(different)}")
         return store
     require_place(folder)

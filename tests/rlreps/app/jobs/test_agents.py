@@ -18,7 +18,7 @@ from rlreps.agents import (
     make_agent,
     make_program,
 )
-from rlreps.agents.config import make_torso, puddle_world_of
+from rlreps.agents.config import load_puddle_world, make_torso
 from rlreps.agents.loop import make_agent_for
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.app.agent_pictures import TrainedAgent, map_of_values
@@ -251,7 +251,7 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
     config = dataclasses.replace(CONFIG, environment="puddle-world:two_room", dqn=dqn)
     untrained = make_agent(config, (2,), 4)
     params = jax.jit(untrained.network.init)(jax.random.key(0))
-    agent, world = TrainedAgent(untrained, config, 0, params), puddle_world_of(config)
+    agent, world = TrainedAgent(untrained, config, 0, params), load_puddle_world(config)
     found = np.asarray(map_of_values(agent, world, 20))
     centres = Grid(20).centres()
     x, y = centres.T

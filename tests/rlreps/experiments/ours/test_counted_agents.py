@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, ReplayConfig
-from rlreps.agents.features import UNUSED, fitted_features, state_numbers
+from rlreps.agents.features import UNUSED, fitted_features, number_observations
 from rlreps.agents.replay import ReplayRows
 from rlreps.envs import Code, Position
 from rlreps.errors import InputError
@@ -18,7 +18,7 @@ from rlreps.successor.exact.tabular import estimate_model
 
 STATES, ACTIONS, DISCOUNT = 6, 2, 0.9
 SEEN = np.eye(STATES + 1, dtype=np.float32)
-NUMBERS = state_numbers(SEEN)
+NUMBERS = number_observations(SEEN)
 
 
 def walk(seed, count):
@@ -85,7 +85,7 @@ def test_new_steps_are_those_between_rows_without_gaps_or_ends_of_episodes():
     ring = jax.tree.map(lambda leaf: leaf[:, slots[np.argsort(slots % 8)]], rows)
     parts = [new_steps(rows, 4, 4), new_steps(rows, 8, 4), new_steps(ring, 12, 4)]
     for agent in range(2):
-        numbers = state_numbers(rows.observation[agent].reshape(-1, 2)).reshape(shape[1:])
+        numbers = number_observations(rows.observation[agent].reshape(-1, 2)).reshape(shape[1:])
         expected = [
             (
                 numbers[t, e],

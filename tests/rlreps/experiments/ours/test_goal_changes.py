@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import ReplayRows
-from rlreps.agents.config import puddle_world_of
+from rlreps.agents.config import load_puddle_world
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.goal_change_runs import (
     ARMS,
@@ -34,7 +34,7 @@ def test_told_cells_lie_within_the_goal_and_the_goal_is_outside_the_walls(arena)
         corners = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) / (2 * mazes.BINS)
         far = np.linalg.norm(model.centres[inside][:, None] + corners - np.array(goal[:2]), axis=2)
         assert far.max() <= goal[2]
-        world = puddle_world_of(dataclasses.replace(LAPTOP.first(arena), goal=goal))
+        world = load_puddle_world(dataclasses.replace(LAPTOP.first(arena), goal=goal))
         assert all(bool(world._is_free(jnp.asarray(centre))) for centre in model.centres[inside])
 
 

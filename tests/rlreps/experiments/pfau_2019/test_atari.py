@@ -110,7 +110,7 @@ def test_the_paper_preset_is_the_papers(check_protocol):
 
 def test_a_game_that_cannot_be_played_is_refused_before_anything_is_made(tmp_path, monkeypatch):
     unknown = dataclasses.replace(SMOKE, game="Seequest")
-    with pytest.raises(InputError, match=r"a game of ale-py, got 'Seequest': .*Seaquest"):
+    with pytest.raises(InputError, match=r"made from 'ALE/Seequest-v5', got .*Seaquest"):
         atari.EXPERIMENT.run(unknown, tmp_path / "run")
     monkeypatch.setitem(sys.modules, "ale_py", None)  # The import system's own "not there".
     with pytest.raises(InputError, match=r'ale-py for .*, got none: pip install "rlreps\[atari\]"'):

@@ -8,7 +8,7 @@ import scipy.stats
 
 from rlreps.envs import ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.measure.grids import BoxGrid, Grid, spell_cells, spelled_cells
+from rlreps.successor.measure.grids import BoxGrid, Grid, parse_cells, spell_cells
 
 
 def cells_of(grid, positions):
@@ -108,7 +108,7 @@ def test_cells_wholly_inside_a_wall_are_no_states(bins):
 
 def test_ranges_of_cells_are_spelled_and_read():
     assert spell_cells(np.array([3, 4, 5, 9, 11, 12])) == "3-5, 9-9, 11-12"
-    assert spelled_cells("3-5, 9-9, 11-12", 13).tolist() == [3, 4, 5, 9, 11, 12]
+    assert parse_cells("3-5, 9-9, 11-12", 13).tolist() == [3, 4, 5, 9, 11, 12]
 
 
 def test_samples_are_uniform_over_the_part_of_a_cell_outside_the_walls():
