@@ -1,5 +1,6 @@
 """Defects of features: which there are, in words, and what to try."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ CONDITION = 1e6
 SCALE = 1e4
 FEWEST_STATES = 4
 BY_CHANCE = 0.1
-PRESENT = 0.3
+ABSENT, PRESENT = 0.05, 0.5
 """Bounds of the defects, as ``find_defects`` states them."""
 
 
@@ -60,7 +61,7 @@ def find_defects(
     """
     found = [
         *_of_rank(health, units),
-        *_of_contents(health, components, held_out, aliased),
+        *_of_contents(health, components, held_out, aliased, states),
         *_of_units(health),
     ]
     if states < FEWEST_STATES * units:
@@ -92,7 +93,7 @@ def _of_rank(health: Health, units: int) -> Iterator[Defect]:
 
 
 def _of_contents(
-    health: Health, components: DoubleArray, held_out: float, aliased: float
+    health: Health, components: DoubleArray, held_out: float, aliased: float, states: int
 ) -> Iterator[Defect]:
     if held_out < BY_CHANCE:
         yield Defect(
@@ -108,20 +109,21 @@ def _of_contents(
             f"{aliased:.0%} of the states have the features of a state far away in the truth",
             "give the network what tells these states apart (the figure shows pairs)",
         )
-    leading = components[: min(10, health.rank)]
+    # Random features of this rank hold a share of mean r / (n − 1) of any component.
+    chance = health.rank / max(states - 1, 1)
+    bound = max(ABSENT, chance + 3.0 * math.sqrt(2.0 * chance / max(states - 1, 1)))
     lost = [
-        index
-        for index, share in enumerate(leading, start=1)
-        if share < min(PRESENT, 0.5 * float(np.median(leading)))
+        index + 1
+        for index, share in enumerate(components[: min(10, health.rank)])
+        if share < bound and float(np.median(components[index + 1 : index + 4])) > PRESENT
     ]
-    if lost and len(lost) <= len(leading) // 2:
-        names = ", ".join(map(str, lost))
+    if lost:
+        several = len(lost) > 1
         yield Defect(
             "missing component",
-            f"component{'s' * (len(lost) > 1)} {names} of the leading {len(leading)} "
-            f"{'are' if len(lost) > 1 else 'is'} not in the span (at most "
-            f"{max(leading[index - 1] for index in lost):.2f} of 1)",
-            "train longer or with more features: components of small singular values come last",
+            f"component{'s' * several} {', '.join(map(str, lost))} {'are' if several else 'is'} "
+            "not in the span, although later ones are",
+            "look at its map: the inputs may not tell the states apart in which it differs",
         )
 
 
