@@ -17,6 +17,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # A later flag wins. XLA stops at a flag that it does not know: the last two may go with 0.11.
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    # XLA's checks of its own passes take a tenth of a compilation.
+    "--xla_disable_hlo_passes=hlo-verifier "
     + "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
     * (jaxlib.version.__version_info__[:2] == (0, 10))
     + os.environ.get("XLA_FLAGS", "")

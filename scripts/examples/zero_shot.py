@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Zero-shot policies
 #
-# Fit a representation once to 20,000 random steps in CartPole, without rewards. Then
+# Fit a representation once to 10,000 random steps in CartPole, without rewards. Then
 # specify a reward as a function of the next state. A policy for this reward takes seconds of linear
 # algebra, without further steps in the environment.
 
@@ -12,8 +12,8 @@ import numpy as np
 from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.successor import Transitions, fit
 
-steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=20_000, seed=0)
-rep = fit(steps, num_features=64, discount=0.99)
+steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=10_000, seed=0)
+rep = fit(steps, num_features=32, discount=0.99)
 
 # %% [markdown]
 # The reward is 1 for every step that the pole stands. `improvements=None` improves the policy until

@@ -113,13 +113,13 @@ EXPERIMENTS: dict[str, Entry] = {
     "online-pca": Entry(
         "amid_warmuth_2020.online_pca",
         "Online principal components: excess loss of every rule against rows and against time.",
-        _presets("about 12 s", "about 3 min", "as published, about 8 min"),
+        _presets("about 6 s", "about 3 min", "as published, about 8 min"),
         **_ON_ROWS,
     ),
     "learning-rate-sensitivity": Entry(
         "amid_warmuth_2020.learning_rate_sensitivity",
         "Online principal components at a tenth, once and ten times the best learning rate.",
-        _presets("about 10 s", paper="as published, about 6 min"),
+        _presets("about 5 s", paper="as published, about 6 min"),
         **_ON_ROWS,
     ),
     "distributed-pca": Entry(
@@ -168,7 +168,7 @@ EXPERIMENTS: dict[str, Entry] = {
     "goal-changes": Entry(
         "ours.goal_changes",
         "Agents whose goal changes: values from their own replay, fine-tuning, starting over.",
-        _presets("about 25 s", "about 12 min", "more agents, which learn for longer"),
+        _presets("about 20 s", "about 12 min", "more agents, which learn for longer"),
         **_AGENTS,
     ),
     "shaping": Entry(

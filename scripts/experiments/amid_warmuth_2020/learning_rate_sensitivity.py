@@ -94,7 +94,7 @@ PRESETS = {
             pca.Contender(rule=SANGER, learning_rates=(0.01, 0.1), double=True),
             pca.Contender(rule=IMPLICIT, learning_rates=(0.1, 1.0, 10.0)),
         ),
-        components=(2, 4),
+        components=(4,),
         repeats=2,
         evaluations=10,
     ),

@@ -80,7 +80,7 @@ PRESETS = {
             pca.Contender(rule="oja", powers=(0.9,), learning_rates=(0.1, 1.0)),
             pca.Contender(rule="incremental_pca", rows_per_update=20, powers=(), learning_rates=()),
         ),
-        components=(2, 4),
+        components=(4,),
         repeats=2,
         shown_components=4,
     ),

@@ -109,10 +109,11 @@ class Config:
     num_seeds: int = 5
 
 
-_FEW_STEPS: Any = {"steps": 3_000, "evaluate_every": 3_000, "evaluation_episodes": 1}
+_FEW_STEPS: Any = {"steps": 2_000, "evaluate_every": 2_000, "evaluation_episodes": 1}
 PRESETS = {
     "smoke": Config(
         tasks=("CartPole-v1",),
+        num_features=16,
         agents=dataclasses.replace(AGENTS, num_features=8, **_FEW_STEPS),
         num_seeds=1,
     ),

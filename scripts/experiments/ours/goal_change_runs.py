@@ -171,52 +171,70 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     goals = [with_goal(state.replay, cells, goal_cells(arena, goal)) for goal in config.goals]
     replay = jax.tree.map(lambda *leaves: np.concatenate(leaves), *goals)
     shape = len(config.goals), first.num_seeds, -1
+    programs = {
+        ZERO_SHOT: program_after(run, arena, ZERO_SHOT, jax.tree.map(lambda x: x[0], stacked)),
+        TUNED: program_after(run, arena, TUNED, None),
+    }
+    # The control does not learn, and fresh networks learn as tuned ones do.
+    programs |= {FIXED: programs[ZERO_SHOT], OVER: programs[TUNED]}
     return {
-        arm: after_change(run, arena, arm, state, replay, stacked).reshape(shape).tolist()
+        arm: after_change(config, programs[arm], arm, state, replay, stacked)
+        .reshape(shape)
+        .tolist()
         for arm in ARMS
     }
 
 
-def after_change(
-    run: Run[Config], arena: str, arm: str, state: AgentState, replay: Any, priors: Prior
-) -> DoubleArray:
-    """Train an arm after all changes; return evaluations [goals x agents, p].
-
-    Args:
-        run: The experiment's run.
-        arena: The maze.
-        arm: The arm.
-        state: The agents after the first goal.
-        replay: Their memories with the new goals, [goals x agents, ...].
-        priors: Their priors for the new goals, [goals x agents, ...].
-    """
-    config, count = run.config, len(run.config.goals)
-    after, begun, seeds = config.after(arena, arm), config.base.steps, config.first(arena).seeds
+def program_after(run: Run[Config], arena: str, arm: str, prior: Prior | None) -> CompiledProgram:
+    """Make the program of an arm after all changes, one agent for each goal and seed."""
+    config = run.config
+    after, seeds = config.after(arena, arm), config.first(arena).seeds
     worlds: list[Any] = [
         load_compiled_environment(dataclasses.replace(after, goal=goal))
         for goal in config.goals
         for _ in seeds
     ]
     world = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *worlds)
-    prior = jax.tree.map(lambda leaf: leaf[0], priors) if arm in (ZERO_SHOT, FIXED) else None
     sight = observation_struct(worlds[0])
     agent = make_agent(after, sight.shape, 4, observation_dtype=sight.dtype, prior=prior)
-    program = CompiledProgram(
-        after, world, agent, own_environments=True, seeds=[*seeds] * count, devices=run.devices
+    own_seeds = [*seeds] * len(config.goals)
+    return CompiledProgram(
+        after, world, agent, own_environments=True, seeds=own_seeds, devices=run.devices
     )
+
+
+def after_change(
+    config: Config,
+    program: CompiledProgram,
+    arm: str,
+    state: AgentState,
+    replay: Any,
+    priors: Prior,
+) -> DoubleArray:
+    """Train an arm after all changes; return evaluations [goals x agents, p].
+
+    Args:
+        config: The experiment.
+        program: The arm's program.
+        arm: The arm.
+        state: The agents after the first goal.
+        replay: Their memories with the new goals, [goals x agents, ...].
+        priors: Their priors for the new goals, [goals x agents, ...].
+    """
+    count, begun, network = len(config.goals), config.base.steps, program.agent.network
     learner, acting = program.init().learner, tiled(state.acting, count)
     params = tiled(state.learner.params, count)
     if arm != TUNED:
         fixed = {"fitted": params["torso"]["fitted"]}
-        fixed |= {} if prior is None else {"prior": priors}
-        params = agent.network.joined(learner.params, fixed)
-    target_params = jax.tree.map(jnp.copy, agent.network.split(params)[0])
+        fixed |= {"prior": priors} if arm in (ZERO_SHOT, FIXED) else {}
+        params = network.joined(learner.params, fixed)
+    target_params = jax.tree.map(jnp.copy, network.split(params)[0])
     learner = learner._replace(params=params, target_params=target_params)
     # New episodes begin.
     acting = acting._replace(ended=np.ones_like(acting.ended), returns=0.0 * acting.returns)
     current = program.put(AgentState(learner, replay, acting))
     found = []
-    for step in range(begun, after.steps + 1, config.every):
+    for step in range(begun, begun + config.budget + 1, config.every):
         if step > begun and arm != FIXED:
             current, _ = program.advance(current, step - config.every, config.every)
         found.append(program.evaluate(current, step)[1]["returns"])
