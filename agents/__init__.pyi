@@ -26,4 +26,5 @@ from .replay import ReplayConfig as ReplayConfig
 from .replay import ReplayRows as ReplayRows
 from .replay import episode_window as episode_window
 from .replay import observed_rows as observed_rows
+from .replay import stack_transitions as stack_transitions
 from .replay import transitions as transitions

@@ -15,9 +15,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from jax.core import Tracer
 
 from rlreps.config import checked, positive
+from rlreps.errors import require
 
 _DRAWS = 4
 """Number of draws to find a start that is not an episode's last row."""
@@ -57,10 +60,48 @@ def observed_rows(observation: Array, terminated: Array, last: Array) -> ReplayR
         terminated: Whether the action at an observation ended the task, [b, l]; the resulting
             observation comes next and is ``last``.
         last: Whether an observation is the last of its episode, [b, l]; never a sequence's first.
+
+    Raises:
+        InputError: For an end whose next row is not ``last``, or a first row that is. Inside
+            compiled functions nothing is checked.
     """
+    if not isinstance(terminated, Tracer) and not isinstance(last, Tracer):
+        ends, lasts = np.asarray(terminated, bool), np.asarray(last, bool)
+        found = np.flatnonzero(lasts[:, :1].any(axis=1))
+        require(not found.size, "no sequence whose first row is last", f"sequence {found[:1]}")
+        taken = ends[:, :-1] & ~lasts[:, :-1]
+        found = np.flatnonzero((taken & ~lasts[:, 1:]).any(axis=1))
+        expected = "the row after an end to be the last of its episode"
+        require(not found.size, expected, f"a further step of the episode in sequence {found[:1]}")
     shape = terminated.shape
     nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32)
     return ReplayRows(observation, *nothing, terminated, last)
+
+
+def stack_transitions(
+    observation: Array, next_observation: Array, terminated: Array, truncated: Array | None = None
+) -> ReplayRows:
+    """Make rows of an ordinary replay's transitions, each a sequence of two observations.
+
+    Args:
+        observation: S_t, [b, *observation].
+        next_observation: S_{t+1}, [b, *observation]: what the step returned, not the start of the
+            next episode.
+        terminated: Whether the step ended the task, [b].
+        truncated: Whether a time limit cut the episode there, [b]; a value still follows.
+
+    Returns:
+        Rows [b, 2] for auxiliary tasks, without actions and rewards.
+    """
+    shape = terminated.shape
+    never = jnp.zeros(shape, bool)
+    cut = never if truncated is None else jnp.asarray(truncated, bool)
+    ended = jnp.asarray(terminated, bool)
+    return observed_rows(
+        jnp.stack([observation, next_observation], axis=1),
+        jnp.stack([ended, never], axis=1),
+        jnp.stack([never, ended | cut], axis=1),
+    )
 
 
 class Window(NamedTuple):

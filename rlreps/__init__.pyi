@@ -20,5 +20,6 @@ from . import subspace as subspace
 from . import successor as successor
 from . import training as training
 from .auditing.audit import audit as audit
+from .study.compare import compare as compare
 
 __version__: str

@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "app.export:export_run",
         "Write a trained encoder for JAX and PyTorch without rlreps.",
     ),
-    "compare": ("study.compare:compare", "Compare finished runs with the first of them."),
+    "compare": ("study.compare:print_comparison", "Compare finished runs with the first of them."),
     "agent train": (
         "app.jobs.agents:TrainAgents",
         "Train agents, with an auxiliary task or without.",

@@ -1,4 +1,4 @@
-"""Comparison of finished runs: what ``rlreps compare`` prints, writes and draws."""
+"""Comparison of results: finished runs (``rlreps compare``), trainings and arrays of one's own."""
 
 import dataclasses
 import math
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rlreps.app.figures import draw_curves, labelled
 from rlreps.app.job import Printed
@@ -30,11 +31,15 @@ from rlreps.stats import (
 from rlreps.study import sweep
 from rlreps.study.grid import as_text, flag_of
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
+from rlreps.training import TrainingResult
 
 LEVEL = 0.05
 """Level of the test behind the smallest detectable difference."""
 
+VALUE = "value"
+
 MEASURES = {
+    VALUE: "value",
     "subspace_distance": "subspace distance",
     "relative_excess_loss": "excess loss",
     "r_squared": "R² on held-out episodes",
@@ -42,6 +47,7 @@ MEASURES = {
 """Name in files → title."""
 
 Figures: TypeAlias = Mapping[str, Any]
+Result: TypeAlias = Path | str | TrainingResult | Mapping[Any, float] | npt.ArrayLike
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,6 +95,15 @@ class Comparison:
     seeds: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
 
+    def lines(self) -> list[str]:
+        """Return a verdict in words for each difference from the first result."""
+        compared = [row for row in self.rows if "difference" in row]
+        return [
+            f"{row['run']}: {MEASURES[row['measure']]} {_judge(row)} {self.first}, "
+            f"{format_interval(_interval(row, 'difference'), signed=True)}"
+            for row in compared
+        ]
+
     def show(self) -> Iterator[Printed]:
         """Yield the table and the notes."""
         cells = [
@@ -115,7 +130,7 @@ class Comparison:
         yield from (f"note: {note}" for note in self.notes)
 
 
-def compare(runs: tuple[Path, ...], out: Path | None = None) -> Iterator[Printed]:
+def print_comparison(runs: tuple[Path, ...], out: Path | None = None) -> Iterator[Printed]:
     """Compare finished runs with the first run: one table, with intervals over seeds.
 
     Args:
@@ -123,29 +138,40 @@ def compare(runs: tuple[Path, ...], out: Path | None = None) -> Iterator[Printed
         out: Folder for the table (comparison.csv), every seed's figures (seeds.csv) and the
             learning curves (curves.png); none by default.
     """
-    return compare_runs(runs, out).show()
+    return compare(runs, out).show()
 
 
-def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
-    """Compare the final measures of finished runs with the first run's.
+def compare(
+    results: Mapping[str, Result] | Sequence[Path | str], out: Path | None = None
+) -> Comparison:
+    """Compare results with the first of them, by their seeds.
 
-    Runs with the same seeds, or with at least five seeds in common, are compared in pairs with
-    equal seeds; others are compared by Welch's t.
+    Results with the same seeds, or with at least five seeds in common, are compared in pairs with
+    equal seeds; others are compared by Welch's t. Episodes are no seeds: give their mean.
 
     Args:
-        paths: Folders of ``train``, ``train-live``, ``sweep`` and ``fit``. Every point of a sweep
-            counts as a run.
+        results: Label → result, or folders alone. A result is the folder of ``train``,
+            ``train-live``, ``sweep`` or ``fit`` (every point of a sweep counts as a run); what
+            ``training.train`` returned; figures by seed, as an array [seeds] of seeds 0, 1, ... or
+            as a mapping from seeds to numbers; or curves [seeds, steps], of which the last step
+            counts.
         out: Folder of ``comparison.csv``, ``seeds.csv`` and, of runs that log their distance, the
             learning curves ``curves.png``; nothing is written by default.
 
     Raises:
-        InputError: For fewer than two runs, an unfinished run, or runs without a measure.
+        InputError: For fewer than two results, an unfinished run, or results without a measure.
     """
     if out is not None:
         is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
         require(is_folder, "a folder to write tables and curves in", str(out))
         require_free(out, "a comparison", own=("comparison.csv", "seeds.csv", "curves.png"))
-    runs = [run for label, path in labelled(paths) for run in _read(label, RunFolder(path))]
+    pairs: Sequence[tuple[str, Any]]
+    if isinstance(results, Mapping):
+        pairs = [*results.items()]
+    else:
+        pairs = labelled([Path(each) for each in results])
+    runs = [run for label, result in pairs for run in _find_figures(str(label), result)]
+    paths = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
     curves = [path for path in paths if RunFolder(path).kind in (train.KIND, live.KIND)]
     require(len(runs) >= 2, "at least two runs to compare", len(runs))
     first = runs[0]
@@ -172,6 +198,34 @@ def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
     return comparison
 
 
+def _find_figures(label: str, result: Result) -> list[FinalFigures]:
+    """Return the final figures of a result.
+
+    Raises:
+        InputError: If it has none.
+    """
+    if isinstance(result, Path | str):
+        return _read(label, RunFolder(Path(result)))
+    about: dict[str, Any] = {"method": None, "d": None, "steps": None}
+    if isinstance(result, TrainingResult):
+        last = result.history[-1]
+        found = {name: last[name] for name in MEASURES if name in last}
+        require(bool(found), f"a training with a measure among {[*MEASURES]}", [*last])
+        about["steps"] = last["step"]
+        return [
+            FinalFigures(
+                label=label, about=about, problem={}, measures=_samples(result.seeds, found)
+            )
+        ]
+    seeds: Sequence[Any] = [*result] if isinstance(result, Mapping) else []
+    values = np.asarray([*result.values()] if isinstance(result, Mapping) else result)
+    shaped = values.ndim in (1, 2) and values.size > 0 and values.dtype.kind in "iuf"
+    require(shaped, f"numbers [seeds] or [seeds, steps] of {label!r}", f"shape {values.shape}")
+    final = values.astype(np.float64).reshape(len(values), -1)[:, -1]
+    sample = Sample(final, seeds or range(len(final)))
+    return [FinalFigures(label=label, about=about, problem={}, measures={VALUE: sample})]
+
+
 def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
     sample, mean = run.measures[name], run.measures[name].interval
     if name == "subspace_distance":
@@ -195,6 +249,16 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
     least = detectable_difference(error, LEVEL)
     row |= {"pairs": shared, **interval_columns("difference", interval)}
     return {**row, "detectable": least if math.isfinite(least) else None}
+
+
+def _judge(row: Mapping[str, Any]) -> str:
+    """Say whether a difference is above or below zero, or how large it would have to be."""
+    _, low, high = _interval(row, "difference")
+    if low > 0.0 or high < 0.0:
+        return "above that of" if low > 0.0 else "below that of"
+    least = row["detectable"]
+    detectable = "" if least is None else f" (detectable: {format_number(least)})"
+    return f"cannot be told{detectable} from that of"
 
 
 def _interval(row: Mapping[str, Any], name: str) -> Interval:

@@ -11,7 +11,7 @@ import pytest
 
 from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import make_auxiliary_task
-from rlreps.agents.replay import episode_window, observed_rows
+from rlreps.agents.replay import episode_window, observed_rows, stack_transitions
 from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.cumulants import Cells
 from rlreps.encoders import FunctionEncoder
@@ -73,6 +73,32 @@ def test_targets_are_those_of_a_loop_over_rows_with_ends_of_both_kinds(length):
         single(cumulants), single(discounts), jax.jit(episode_window)(rows)
     )
     np.testing.assert_allclose(found, by_hand(cumulants, discounts, last), atol=2e-6)
+
+
+def test_transitions_of_an_ordinary_replay_end_where_the_task_ended():
+    seen, following = np.zeros((3, 2), np.float32), np.ones((3, 2), np.float32)
+    ended, cut = np.array([False, True, False]), np.array([False, False, True])
+    rows = stack_transitions(seen, following, ended, cut)
+    np.testing.assert_array_equal(rows.observation[:, 1], following)
+    window = episode_window(rows)
+    np.testing.assert_array_equal(window.terminal, ended)
+    np.testing.assert_array_equal(window.end, 1)  # What the step reached belongs to the episode.
+    cumulants = np.arange(6.0).reshape(3, 2, 1)
+    found = monte_carlo_targets(single(cumulants), single(np.array([0.5])), window)
+    expected = by_hand(cumulants, np.array([0.5]), np.asarray(rows.last))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("terminated", "last", "words"),
+    [
+        ([[True, False, False]], [[False, False, True]], "the row after an end"),
+        ([[False, False, False]], [[True, False, False]], "no sequence whose first row is last"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused(terminated, last, words):
+    with pytest.raises(InputError, match=words):
+        observed_rows(np.zeros((1, 3, 1)), np.array(terminated), np.array(last))
 
 
 def batches(count):

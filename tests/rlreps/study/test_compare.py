@@ -10,9 +10,11 @@ from scipy import stats
 
 from rlreps.app.jobs.train_live import LiveConfig
 from rlreps.config import as_json
+from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import mean_interval
-from rlreps.study.compare import compare_runs
+from rlreps.study.compare import compare
+from rlreps.training import TrainingResult
 from rlreps.training.config import TrainingConfig
 
 MATRIX = {"checksum": "abc", "states": 64, "tasks": 64}
@@ -68,7 +70,7 @@ def ends(row, name):
 def test_the_recipe_of_the_handbook_loads_figures_into_pandas_as_numbers(trained, tmp_path):
     pandas = pytest.importorskip("pandas")
     (first, one), (second, _) = trained("first", range(3, 5)), trained("second", range(3, 5))
-    compare_runs([first, second], tmp_path / "compared")
+    compare([first, second], tmp_path / "compared")
     page = (Path(__file__).parents[3] / "docs/command-line.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"```py\n(import json, pathlib, pandas.*?)```", page, re.DOTALL)
     for name, path in ("DIR", tmp_path / "compared"), ("RUN", first):
@@ -108,7 +110,7 @@ def test_runs_that_share_seeds_are_compared_in_pairs(trained, rlreps, tmp_path):
 
 def test_runs_with_few_seeds_in_common_are_compared_by_welchs_test(trained):
     (first, one), (second, other) = trained("first", range(5)), trained("second", range(3, 12))
-    row = next(row for row in compare_runs([first, second]).rows if "difference" in row)
+    row = next(row for row in compare([first, second]).rows if "difference" in row)
     assert row["pairs"] == 0
     expected = stats.ttest_ind(other, one, equal_var=False)
     np.testing.assert_allclose(ends(row, "difference"), expected.confidence_interval())
@@ -123,7 +125,7 @@ def test_a_sweep_is_compared_point_by_point(finished, trained):
     base, grid = as_json(TrainingConfig(num_seeds=2, steps=60)), {"num_features": [2, 3]}
     summary = {"points": [{**each, "diverged": 1} for each in points]}
     config = {"data": MATRIX, "base": base, "grid": grid}
-    found = compare_runs([path, finished("grid", "sweep", config, summary)])
+    found = compare([path, finished("grid", "sweep", config, summary)])
     labels = ["run", "grid num-features=2", "grid num-features=3"]
     rows = [row for row in found.rows if row["measure"] == "subspace_distance"]
     assert [row["run"] for row in rows] == labels
@@ -143,7 +145,7 @@ def test_runs_of_other_problems_have_no_difference_and_other_steps_are_noted(fin
     metrics = RunFolder(first).read_metrics()
     config["target"] = {"checksum": "abc"}
     live = finished("live", "train-live", config, summary, metrics)
-    found = compare_runs([first, *paths, longer, live], first.parent / "out")
+    found = compare([first, *paths, longer, live], first.parent / "out")
     compared = {row["run"] for row in found.rows if "difference" in row}
     assert compared == {"longer"}
     smaller, other, note, of_live = found.notes
@@ -159,7 +161,7 @@ def test_fits_are_compared_by_what_they_predict(finished):
         config = {"method": None, "num_features": 4, "seed": seed, "data": {"sha256": "a"}}
         summary = {"quality": {"r_squared": r_squared, "discount": 0.9}}
         paths.append(finished(f"fit{seed}", "successor representation", config, summary))
-    first, second = compare_runs(paths).rows
+    first, second = compare(paths).rows
     assert (first["mean"], second["difference"]) == (0.5, -0.25)
     assert np.isnan(second["difference_low"])
 
@@ -180,3 +182,61 @@ def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refus
         (run, "--out", tmp_path / "file.csv"): "expected a folder to write tables",
     }.items():
         assert message in refused("compare", run, *others)
+
+
+# Results in memory.
+
+
+def test_arrays_are_compared_by_seed_and_by_their_last_step():
+    random = np.random.default_rng(0)
+    mine = random.normal(size=8)
+    theirs = mine + 0.5 + 0.01 * random.normal(size=8)
+    curves = np.stack([np.zeros(8), theirs], axis=1)
+    found = compare({"mine": mine, "theirs": curves})
+    row = found.rows[1]
+    assert (row["pairs"], row["measure"]) == (8, "value")
+    np.testing.assert_allclose(row["difference"], np.mean(theirs - mine))
+    # Pairs remove what seeds share: the interval is far narrower than the spread of seeds.
+    assert row["difference_high"] - row["difference_low"] < 0.05 < np.std(mine)
+    (line,) = found.lines()
+    assert line.startswith("theirs: value above that of mine, +0.")
+
+
+def test_named_seeds_are_paired_by_name_and_few_common_seeds_by_none():
+    values = {seed: float(seed) for seed in range(6)}
+    shifted = {seed: values[seed] + (1.0 if seed % 2 else 1.25) for seed in reversed(range(6))}
+    row = compare({"a": values, "b": shifted}).rows[1]
+    assert (row["pairs"], row["difference"]) == (6, pytest.approx(1.125))
+    apart = compare({"a": values, "b": {seed: seed - 3.5 for seed in range(4, 9)}})
+    assert apart.rows[1]["pairs"] == 0
+    assert "cannot be told (detectable: " in apart.lines()[0]
+
+
+def test_trainings_are_compared_without_folders():
+    rng = np.random.default_rng(1)
+    results = {
+        name: TrainingResult(
+            state=None,
+            history=[{"step": 9, "loss": [0.0] * 6, "subspace_distance": values.tolist()}],
+            seconds=0.0,
+            compile_seconds=0.0,
+            seeds=tuple(range(6)),
+        )
+        for name, values in (("long", rng.random(6)), ("short", 2.0 + rng.random(6)))
+    }
+    found = compare(results)
+    assert found.rows[1]["measure"] == "subspace_distance"
+    assert found.lines()[0].startswith("short: subspace distance above that of long")
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ({"a": [1.0, 2.0]}, "at least two runs"),
+        ({"a": [1.0], "b": np.zeros((2, 2, 2))}, r"numbers \[seeds\] or \[seeds, steps\] of 'b'"),
+        ({"a": [1.0], "b": ["x"]}, "numbers"),
+    ],
+)
+def test_other_results_are_refused(results, words):
+    with pytest.raises(InputError, match=words):
+        compare(results)

@@ -14,7 +14,7 @@ from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Explicit, Naive
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.study.compare import compare_runs
+from rlreps.study.compare import compare
 from rlreps.study.grid import (
     SweepConfig,
     parse_grid,
@@ -165,7 +165,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     learned = [each for row in summary["points"][:2] for each in row["subspace_distances"]]
     assert len({*learned}) == 4
     assert max(learned) < 0.9
-    compared = [row for row in compare_runs([out]).rows if row["measure"] == "subspace_distance"]
+    compared = [row for row in compare([out]).rows if row["measure"] == "subspace_distance"]
     assert [row.get("pairs") for row in compared] == [None, 2, 2, 2]
     means = [point["subspace_distance"] for point in summary["points"]]
     assert [row["mean"] for row in compared] == pytest.approx(means)
