@@ -38,7 +38,7 @@ from scipy.linalg import orthogonal_procrustes
 from rlreps.agents.replay import ReplayRows, as_inputs
 from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 from rlreps.losses.base import Params
 from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.fitting.factors import decompose
@@ -381,6 +381,7 @@ def make_value_table(states: np.ndarray, values: np.ndarray, size: int = 0) -> P
         size: Rows of the table, if more than n; the other rows are unused. Tables of one size have
             the same shapes, so that one agent may use one after the other.
     """
+    require_positive("size", size, least=0)
     order, rest = np.argsort(states, kind="stable"), max(size - len(states), 0)
     return {
         "states": np.pad(states[order], (0, rest), constant_values=UNUSED),

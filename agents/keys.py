@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 
+from rlreps.errors import require_positive
 from rlreps.numerics import PRNG, threefry2x32
 
 
@@ -112,4 +113,6 @@ def evaluation_seeds(agent_seed: int, step: int, episodes: int) -> list[int]:
     Returns:
         Seeds in [0, 2^31), one for each episode.
     """
+    for name, value in (("agent_seed", agent_seed), ("step", step), ("episodes", episodes)):
+        require_positive(name, value, least=0, most=2**63)
     return [environment_seed(agent_seed, Use.EVALUATE, step, copy) for copy in range(episodes)]

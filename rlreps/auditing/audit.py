@@ -23,7 +23,7 @@ from rlreps.auditing.measures import (
     held_out,
     spans_of,
 )
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
 from rlreps.formatting import format_number
 from rlreps.plotting import Line, Panel, plot_components, plot_panels, save_figure
@@ -262,6 +262,7 @@ def audit(
     Raises:
         InputError: For features of another shape or with entries that are not finite.
     """
+    require_positive("seed", seed, least=0)
     several = features if isinstance(features, Mapping) else {OURS: features}
     require(bool(several), "at least one set of features", "none")
     if inputs is not None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from rlreps.config import checked
 from rlreps.subspace.svd import relative_tolerance
 
 DoubleArray = npt.NDArray[np.float64]
@@ -146,6 +147,7 @@ def decompose(
     return (others, values, vectors) if tall else (vectors, values, others)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Health:
     """The state of features [n, p] by themselves.

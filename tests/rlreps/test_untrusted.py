@@ -106,6 +106,7 @@ EVERY_COMMAND = {
     "train-live": "--store {store} --horizon 60 --discount 0.9 --out {out}",
     "sweep": "{store} --grid steps=2,3 --out {out}",
     "fit": "data.npz --out {out}",
+    "audit": "features.npy --truth {store} --out {out}",
     "benchmark": "--preset smoke --out {out}",
     "evaluate": "{run}",
     "export": "{run} --out {folder}",

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlreps.app.job import Context, Job
 from rlreps.auditing import Audit, audit
-from rlreps.config import interval
+from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
 from rlreps.files import DAMAGED, open_regular
 from rlreps.plotting import save_figure
@@ -21,6 +21,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor import GroundTruth, load
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditFeatures(Job[Audit]):
     """Measure features of any network against a ground truth: what they hold, miss and buy.
