@@ -274,6 +274,7 @@ def make_environment(name: str, seed: int = 0, **options: Any) -> Any:
     Raises:
         InputError: For an unknown name, a missing package, or whatever the environment raises.
     """
+    require_positive("seed", seed, least=0)
     with quietly(), _making(name):
         if not name.startswith(DM_ENV):
             import_games(name)
