@@ -92,11 +92,18 @@ def stack_transitions(
 
     Returns:
         Rows [b, 2] for auxiliary tasks, without actions and rewards.
+
+    Raises:
+        InputError: For flags or observations of other shapes.
     """
-    shape = terminated.shape
-    never = jnp.zeros(shape, bool)
-    cut = never if truncated is None else jnp.asarray(truncated, bool)
     ended = jnp.asarray(terminated, bool)
+    never = jnp.zeros_like(ended)
+    cut = never if truncated is None else jnp.asarray(truncated, bool)
+    fits = ended.shape == cut.shape == (len(observation),)
+    require(fits, f"flags of shape ({len(observation)},)", (ended.shape, cut.shape))
+    alike = jnp.shape(observation) == jnp.shape(next_observation)
+    expected = f"next observations of shape {jnp.shape(observation)}"
+    require(alike, expected, jnp.shape(next_observation))
     return observed_rows(
         jnp.stack([observation, next_observation], axis=1),
         jnp.stack([ended, never], axis=1),

@@ -192,6 +192,7 @@ def planted(
 def main() -> None:
     """Print both tables."""
     named: dict[str, dict[str, list[bool]]] = collections.defaultdict(dict)
+    others: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     alarms: dict[str, dict[str, list[str]]] = collections.defaultdict(dict)
     with tempfile.TemporaryDirectory() as folder:
         for world, make in WORLDS.items():
@@ -207,6 +208,7 @@ def main() -> None:
                     found = audit(features.astype(np.float32), truth, seed=seed).found["features"]
                     names = [each.name for each in found.defects]
                     named[defect].setdefault(world, []).append(name in names)
+                    others[defect].update(each for each in names if each != name)
                 refused = False
                 try:
                     audit(features, truth, inputs=truth.coordinates)
@@ -214,9 +216,13 @@ def main() -> None:
                     refused = True
                 if not np.allclose(truth.coordinates, truth.observations):
                     named["unit coordinates for observations"].setdefault(world, []).append(refused)
-    header = ("planted", *WORLDS)
+    header = ("planted", *WORLDS, "named beside it")
     rows = [
-        (defect, *(f"{sum(by[w])} of {len(by[w])}" if w in by else "" for w in WORLDS))
+        (
+            defect,
+            *(f"{sum(by[w])} of {len(by[w])}" if w in by else "" for w in WORLDS),
+            ", ".join(f"{name} ({count})" for name, count in others[defect].items()),
+        )
         for defect, by in named.items()
     ]
     every = [each for by in named.values() for several in by.values() for each in several]

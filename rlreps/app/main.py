@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("app.jobs.fit:FitData", "Fit successor features to transitions of your own."),
     "audit": (
         "app.jobs.audit:AuditFeatures",
-        "Measure features of any network: what they hold, miss and buy.",
+        "Measure features of any network against a ground truth.",
     ),
     "benchmark": (
         "app.experiments:benchmark",

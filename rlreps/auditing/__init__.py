@@ -1,4 +1,4 @@
-"""Audits: what any network's features hold of a truth, their health, and what they buy."""
+"""Audits: which components of a truth a network's features hold, their health, and their use."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Audit features: what a representation holds of a truth, misses, and buys."""
+"""Audit features: which components of a truth they hold, their health, and their use."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -22,6 +22,7 @@ from rlreps.auditing.measures import (
     fit_ridge,
     held_out,
     spans_of,
+    standardise,
 )
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
@@ -57,7 +58,8 @@ class Findings:
         aliased: Share of states that have the features of a state far away in the truth.
         aliases: Pairs of such states, [pairs, 2].
         values: Kind of features → R² [len(LABELLED), rewards] of value functions of random rewards
-            that a linear read-out predicts from 10, 50 and 200 labelled states.
+            that a linear read-out predicts from 10, 50 and 200 labelled states at others; NaN
+            where more than half of the states would be labelled.
         defects: Known defects, none of sound features.
     """
 
@@ -242,7 +244,7 @@ def audit(
     inputs: npt.ArrayLike | None = None,
     seed: int = 0,
 ) -> Audit:
-    """Measure any features against a truth: what they hold, miss and buy.
+    """Measure any features against a truth: components, health, use, and known defects.
 
     Nothing is trained but linear maps. Captured shares with an intercept do not change if features
     are shifted or mapped by an invertible matrix.
@@ -265,6 +267,8 @@ def audit(
     require_positive("seed", seed, least=0)
     several = features if isinstance(features, Mapping) else {OURS: features}
     require(bool(several), "at least one set of features", "none")
+    require("truth" not in several, "another name for features", "truth")
+    require(truth.num_states >= 4, "a truth of at least 4 states", truth.num_states)
     if inputs is not None:
         _require_inputs(np.asarray(inputs), truth)
     found, baselines = {}, _Baselines(truth, seed)
@@ -282,11 +286,14 @@ def _audit_one(
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
     spans: Spans = spans_of(features)
     rank = spans.centred.shape[1]
-    shares = captured(spans.centred, components)
-    beyond = held_out(spans.centred, components, seed) if rank else np.zeros(len(shares))
+    # Components of a truth that is centred by rows need not be orthogonal to the constant.
+    constant = np.full((states, 1), states**-0.5)
+    shares = captured(np.concatenate([spans.centred, constant], axis=1), components)
+    beyond = held_out(features, components, seed)
     health = examine(features, rank)
     aliased, pairs = find_aliases(features, baselines.pairs)
-    leading = float(beyond[: min(_HEADLINE, max(rank, 1))].mean())
+    # A few units may hold any of the leading components.
+    leading = beyond[:_HEADLINE].mean() if rank >= _HEADLINE else beyond[:_HEADLINE].max()
     return Findings(
         features=features,
         components=shares,
@@ -297,7 +304,7 @@ def _audit_one(
         aliased=aliased,
         aliases=pairs,
         values=baselines.compare(features),
-        defects=find_defects(health, shares, leading, aliased, states=states, units=units),
+        defects=find_defects(health, shares, float(leading), aliased, states=states, units=units),
     )
 
 
@@ -316,9 +323,9 @@ class _Baselines:
         self.pairs = draw_pairs(self.rows, self._random)
         self._values = self.rows @ self._random.normal(size=(self.rows.shape[1], _REWARDS))
         states = len(self.rows)
-        self._test = self._random.permutation(states)[:_STATES]
-        most = min(max(LABELLED), states)
-        self._labelled = [self._random.permutation(states)[:most] for _ in range(_DRAWS)]
+        # At most half of the states are labelled; the others are predicted.
+        self._most = min(LABELLED[-1], states // 2)
+        self._orders = [self._random.permutation(states) for _ in range(_DRAWS)]
         self._coordinates = np.asarray(truth.coordinates, np.float64)
         self._known: dict[int, dict[str, DoubleArray]] = {}
 
@@ -335,19 +342,17 @@ class _Baselines:
                 ),
                 "noise": self._score(self._random.normal(size=features.shape)),
             }
-        doubles = features.astype(np.float64)
-        deviations = doubles.std(axis=0)
-        own = (doubles - doubles.mean(axis=0)) / np.where(deviations > 0.0, deviations, 1.0)
-        return {OURS: self._score(own), **self._known[units]}
+        return {OURS: self._score(standardise(features)), **self._known[units]}
 
     def _score(self, features: DoubleArray) -> DoubleArray:
-        test = self._values[self._test]
-        scores = np.zeros((len(LABELLED), _DRAWS, _REWARDS))
+        scores = np.full((len(LABELLED), _DRAWS, _REWARDS), np.nan)
         for row, count in enumerate(LABELLED):
-            for draw, order in enumerate(self._labelled):
-                chosen = order[:count]
-                predicted = fit_ridge(features[chosen], self._values[chosen], features[self._test])
-                scores[row, draw] = explained(test, predicted)
+            if count > self._most:
+                continue
+            for draw, order in enumerate(self._orders):
+                known, test = order[:count], order[self._most :][:_STATES]
+                predicted = fit_ridge(features[known], self._values[known], features[test])
+                scores[row, draw] = explained(self._values[test], predicted)
         found: DoubleArray = scores.mean(axis=1)
         return found
 
@@ -369,18 +374,19 @@ def _as_features(given: Features, label: object, truth: GroundTruth) -> np.ndarr
 
 
 def _require_inputs(inputs: np.ndarray, truth: GroundTruth) -> None:
-    """Check that the inputs of a network have the range of the truth's observations."""
-    seen = np.asarray(truth.observations)
+    """Check that inputs are the truth's observations, up to a tenth of their range."""
+    seen = np.asarray(truth.observations, np.float64)
     require(inputs.shape == seen.shape, f"inputs of shape {seen.shape}", f"shape {inputs.shape}")
-    axes = tuple(range(seen.ndim - 1))
-    for name, of in (("least", np.min), ("greatest", np.max)):
-        own, true = of(inputs, axis=axes), of(seen, axis=axes)
-        width = np.ptp(seen, axis=axes)
-        if (np.abs(own - true) > 0.1 * width).any():
-            raise InputError(
-                f"expected inputs in the units of the truth's observations, with {name} values "
-                f"{_spell(true)}, got {_spell(own)}"
-            )
+    given = inputs.astype(np.float64)
+    allowed = 0.1 * np.ptp(seen, axis=0) + 1e-6 * np.abs(seen).max()
+    same = np.abs(given - seen) <= allowed  # False for NaN.
+    wrong = np.flatnonzero(~same.reshape(len(seen), -1).all(axis=1))
+    if wrong.size:
+        row = int(wrong[0])
+        raise InputError(
+            f"expected the truth's observations as inputs, {_spell(seen[row])} in row {row}, got "
+            f"{_spell(given[row])}"
+        )
 
 
 def _spell(values: np.ndarray) -> str:

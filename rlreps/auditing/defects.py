@@ -49,7 +49,7 @@ def find_defects(
     states: int,
     units: int,
 ) -> list[Defect]:
-    """List the defects of features, the gravest first; none of sound features.
+    """List the defects of features, the gravest first.
 
     Args:
         health: Their health.
@@ -59,8 +59,11 @@ def find_defects(
         states: n.
         units: p.
     """
+    of_rank = [*_of_rank(health, units)]
+    if any(each.name == "collapsed" for each in of_rank):
+        return of_rank  # The others would follow from it.
     found = [
-        *_of_rank(health, units),
+        *of_rank,
         *_of_contents(health, components, held_out, aliased, states),
         *_of_units(health),
     ]
@@ -77,7 +80,7 @@ def find_defects(
 
 
 def _of_rank(health: Health, units: int) -> Iterator[Defect]:
-    if health.effective_rank < COLLAPSED and units > 1:
+    if health.effective_rank < min(COLLAPSED, 0.5 * (1 + units)) and units > 1:
         yield Defect(
             "collapsed",
             f"effective rank {health.effective_rank:.2f} of {units} units",
@@ -107,11 +110,12 @@ def _of_contents(
         yield Defect(
             "aliased",
             f"{aliased:.0%} of the states have the features of a state far away in the truth",
-            "give the network what tells these states apart (the figure shows pairs)",
+            "give the network what tells these states apart (aliases lists pairs)",
         )
     # Random features of this rank hold a share of mean r / (n − 1) of any component.
     chance = health.rank / max(states - 1, 1)
-    bound = max(ABSENT, chance + 3.0 * math.sqrt(2.0 * chance / max(states - 1, 1)))
+    spread = math.sqrt(2.0 * chance * max(1.0 - chance, 0.0) / (states + 1))
+    bound = min(PRESENT, max(ABSENT, chance + 3.0 * spread))
     lost = [
         index + 1
         for index, share in enumerate(components[: min(10, health.rank)])

@@ -1,4 +1,4 @@
-"""Measures of features: what of a truth's components they hold, their health, and their use.
+"""Measures of features: which components of a truth they hold, their health, and their use.
 
 All functions take features F [n, p] of n states and compute in double precision. Columns are
 centred unless a function says otherwise: a linear read-out has an intercept, and the truth's
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy
 
 from rlreps.config import checked
+from rlreps.errors import require_memory
 from rlreps.subspace.svd import relative_tolerance
 
 DoubleArray = npt.NDArray[np.float64]
@@ -70,16 +71,26 @@ def captured(span: DoubleArray, components: DoubleArray) -> DoubleArray:
     return shares
 
 
-def held_out(span: DoubleArray, components: DoubleArray, seed: int = 0) -> DoubleArray:
-    """Return the R² of components [n, k] at states held out from a linear map of a span: [k].
+def standardise(features: np.ndarray) -> DoubleArray:
+    """Return features [n, p] with mean zero and standard deviation one; constant units are zero."""
+    centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+    deviations = centred.std(axis=0)
+    varying = deviations > _rounding(features)
+    found: DoubleArray = np.where(varying, centred / np.where(varying, deviations, 1.0), 0.0)
+    return found
 
-    Half of the states fit a ridge regression whose penalty leave-one-out chooses; the others are
-    predicted. Both halves are averaged. Features beyond what the states can fit do not raise it.
+
+def held_out(features: np.ndarray, components: DoubleArray, seed: int = 0) -> DoubleArray:
+    """Return the R² of components [n, k] at states held out from a linear map of features: [k].
+
+    Half of the states fit a ridge regression of standardised units, whose penalty leave-one-out
+    chooses; the others are predicted. Both halves are averaged. Units beyond what the states can
+    fit do not raise the R². Unlike the captured share it depends on how units are mixed.
     """
-    order = np.random.default_rng(seed).permutation(len(span))
-    halves = np.array_split(order, 2)
+    units = standardise(features)
+    halves = np.array_split(np.random.default_rng(seed).permutation(len(units)), 2)
     scores = [
-        explained(components[test], fit_ridge(span[train], components[train], span[test]))
+        explained(components[test], fit_ridge(units[train], components[train], units[test]))
         for train, test in (halves, halves[::-1])
     ]
     mean: DoubleArray = np.mean(scores, axis=0)
@@ -135,7 +146,7 @@ def decompose(
     """Compute the singular value decomposition [m, r], [r], [p, r] from the smaller Gram matrix.
 
     Singular values below the tolerance times the largest, or below 10⁻⁷ of it, count as zero: a
-    Gram matrix has half of the digits. Values fall.
+    Gram matrix has half of the digits. The largest value comes first.
     """
     tall = matrix.shape[0] > matrix.shape[1]
     gram = matrix.T @ matrix if tall else matrix @ matrix.T
@@ -225,17 +236,27 @@ class Pairs(NamedTuple):
     Attributes:
         chosen: At most 1,000 states, drawn at random, [m].
         distances: Distances of their rows of the successor measure from those of all states,
-            [m, n]; NaN from themselves.
+            [m, n]; infinite from themselves.
+        neighbour: The nearest other state of each, [m].
+        median: Median distance.
     """
 
     chosen: npt.NDArray[np.int64]
     distances: DoubleArray
+    neighbour: npt.NDArray[np.int64]
+    median: float
 
 
 def draw_pairs(truth: DoubleArray, random: np.random.Generator) -> Pairs:
-    """Draw states and measure their distances in a truth's rows F_k Σ_k, [n, k]."""
+    """Draw states and measure their distances in a truth's rows F_k Σ_k, [n, k].
+
+    Raises:
+        InputError: If the distances do not fit into memory.
+    """
     chosen = random.permutation(len(truth))[:_STATES]
-    return Pairs(chosen, _distances(truth, chosen))
+    require_memory("distances between states", 6 * 8 * len(chosen) * len(truth))
+    distances = _distances(truth, chosen)
+    return Pairs(chosen, distances, distances.argmin(axis=1), float(np.median(distances)))
 
 
 def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray[np.int64]]:
@@ -253,13 +274,12 @@ def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray
         The share of the drawn states that have an alias, and aliased pairs [pairs, 2], one for each
         such state, those farthest apart in the truth first.
     """
-    chosen, true = pairs
+    chosen, true, neighbour, median = pairs
     seen = _distances(features - features.mean(axis=0, dtype=np.float64), chosen)
-    own = np.arange(len(chosen))
-    neighbour = np.nanargmin(true, axis=1)
-    near = min(float(np.median(seen[own, neighbour])), _NEAR * float(np.nanmedian(seen)))
-    # Constant features make one state of all.
-    one = (seen <= near) & (true > _FAR * float(np.nanmedian(true)))
+    near = min(
+        float(np.median(seen[np.arange(len(chosen)), neighbour])), _NEAR * float(np.median(seen))
+    )
+    one = (seen <= near) & (true > _FAR * median) & np.isfinite(true)
     farthest = np.where(one, true, -np.inf).argmax(axis=1)
     found = np.flatnonzero(one.any(axis=1))
     order = found[np.argsort(-true[found, farthest[found]])]
@@ -267,25 +287,31 @@ def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray
 
 
 def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
-    """Return distances of chosen rows from all rows [n, k]: [chosen, n]; NaN from themselves."""
+    """Return distances of chosen rows from all rows [n, k], [chosen, n]; infinite from itself."""
     lengths = np.sum(np.square(rows), axis=1)
     squares = lengths[chosen][:, None] + lengths[None, :] - 2.0 * rows[chosen] @ rows.T
     # Differences below the rounding of the lengths are zero.
     rounding = 1e-12 * (lengths[chosen][:, None] + lengths[None, :])
     found: DoubleArray = np.sqrt(np.where(squares > rounding, squares, 0.0))
-    found[np.arange(len(chosen)), chosen] = np.nan
+    found[np.arange(len(chosen)), chosen] = np.inf
     return found
 
 
 def _rounding(features: np.ndarray) -> DoubleArray:
     """Return the standard deviation, [p], below which a column is constant but for rounding."""
     unit = float(np.finfo(_float_type(features)).eps)
-    found: DoubleArray = 4.0 * unit * np.abs(features).mean(axis=0, dtype=np.float64)
+    found: DoubleArray = 4.0 * unit * np.abs(features.astype(np.float64)).mean(axis=0)
     return found
 
 
 def _tolerance(features: np.ndarray) -> float:
-    return relative_tolerance((features.shape[0], features.shape[1]), _float_type(features))
+    """Return the relative size below which a singular value counts as zero.
+
+    It is that of ``subspace.numerical_rank``; of shorter types, that of float32.
+    """
+    double = features.dtype == np.float64
+    shape = (features.shape[0], features.shape[1])
+    return relative_tolerance(shape, np.float64 if double else np.float32)
 
 
 def _float_type(features: np.ndarray) -> np.dtype:
@@ -299,8 +325,10 @@ def _orthonormalise(columns: DoubleArray, least: DoubleArray, tolerance: float) 
     kept = lengths > math.sqrt(len(columns)) * least
     if not kept.any():
         return columns[:, :0]
-    basis, _, _ = decompose(columns[:, kept] / lengths[kept], tolerance)
-    return basis
+    panel, _, _ = decompose(columns[:, kept] / lengths[kept], tolerance)
+    # Directions near the floor of the Gram matrix are orthogonal to three digits alone.
+    basis, _ = scipy.linalg.qr(panel, mode="economic", check_finite=False)
+    return np.asarray(basis, np.float64)
 
 
 def _exponential_entropy(values: DoubleArray, floor: float = 0.0) -> float:

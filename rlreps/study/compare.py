@@ -97,12 +97,13 @@ class Comparison:
 
     def lines(self) -> list[str]:
         """Return a verdict in words for each difference from the first result."""
-        compared = [row for row in self.rows if "difference" in row]
-        return [
+        lines = [
             f"{row['run']}: {MEASURES[row['measure']]} {_judge(row)} {self.first}, "
             f"{format_interval(_interval(row, 'difference'), signed=True)}"
-            for row in compared
+            for row in self.rows
+            if "difference" in row
         ]
+        return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def show(self) -> Iterator[Printed]:
         """Yield the table and the notes."""
@@ -175,6 +176,9 @@ def compare(
     curves = [path for path in paths if RunFolder(path).kind in (train.KIND, live.KIND)]
     require(len(runs) >= 2, "at least two runs to compare", len(runs))
     first = runs[0]
+    for run in runs:
+        shared = bool({*run.measures} & {*first.measures})
+        require(shared, f"a measure that {first.label} has, {[*first.measures]}", [*run.measures])
     comparison = Comparison(
         first=first.label,
         rows=[_row(run, first, name) for name in MEASURES for run in runs if name in run.measures],
@@ -218,10 +222,15 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
             )
         ]
     seeds: Sequence[Any] = [*result] if isinstance(result, Mapping) else []
-    values = np.asarray([*result.values()] if isinstance(result, Mapping) else result)
-    shaped = values.ndim in (1, 2) and values.size > 0 and values.dtype.kind in "iuf"
-    require(shaped, f"numbers [seeds] or [seeds, steps] of {label!r}", f"shape {values.shape}")
-    final = values.astype(np.float64).reshape(len(values), -1)[:, -1]
+    expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
+    try:
+        given = [*result.values()] if isinstance(result, Mapping) else result
+        values = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected {expected}, got {error}") from error
+    require(values.ndim in (1, 2) and values.size > 0, expected, f"shape {values.shape}")
+    final = values.reshape(len(values), -1)[:, -1]
+    require(bool(np.isfinite(final).all()), expected, final)
     sample = Sample(final, seeds or range(len(final)))
     return [FinalFigures(label=label, about=about, problem={}, measures={VALUE: sample})]
 

@@ -89,6 +89,14 @@ def test_transitions_of_an_ordinary_replay_end_where_the_task_ended():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_flags_of_another_shape_are_refused():
+    seen = np.zeros((3, 2), np.float32)
+    with pytest.raises(InputError, match=r"flags of shape \(3,\)"):
+        stack_transitions(seen, seen, np.zeros((3, 1), bool))
+    with pytest.raises(InputError, match=r"next observations of shape \(3, 2\)"):
+        stack_transitions(seen, seen[:, :1], np.zeros(3, bool))
+
+
 @pytest.mark.parametrize(
     ("terminated", "last", "words"),
     [

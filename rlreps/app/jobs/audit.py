@@ -24,7 +24,7 @@ from rlreps.successor import GroundTruth, load
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditFeatures(Job[Audit]):
-    """Measure features of any network against a ground truth: what they hold, miss and buy.
+    """Measure features of any network against a ground truth: components, health, use.
 
     Attributes:
         features: .npy files of features [n, p], a row for each state of the truth in its order.

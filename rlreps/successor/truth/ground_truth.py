@@ -150,9 +150,10 @@ class GroundTruth:
         self.require_dimension(k)
         basis = jnp.asarray(self.principal.truncated(k).basis)
         if intercept:
-            # Components are orthogonal to the constant. Float32 would round a large mean.
+            # Float32 would round a large mean.
             doubles = np.asarray(features, np.float64)
-            features = doubles - doubles.mean(axis=0)
+            centred = doubles - doubles.mean(axis=0)
+            features = np.column_stack([centred, np.ones(len(centred))]).astype(np.float32)
         return float(subspace_distance(jnp.asarray(features), basis))
 
     def inputs(self, encoder: Encoder) -> Array:

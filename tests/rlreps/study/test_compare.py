@@ -233,8 +233,13 @@ def test_trainings_are_compared_without_folders():
     ("results", "words"),
     [
         ({"a": [1.0, 2.0]}, "at least two runs"),
-        ({"a": [1.0], "b": np.zeros((2, 2, 2))}, r"numbers \[seeds\] or \[seeds, steps\] of 'b'"),
-        ({"a": [1.0], "b": ["x"]}, "numbers"),
+        (
+            {"a": [1.0], "b": np.zeros((2, 2, 2))},
+            r"finite numbers \[seeds\] or \[seeds, steps\] of 'b'",
+        ),
+        ({"a": [1.0], "b": ["x"]}, "finite numbers"),
+        ({"a": [1.0, 2.0], "b": [1.0, np.nan]}, "finite numbers"),
+        ({"a": [1.0, 2.0], "b": [[1.0], [1.0, 2.0]]}, "finite numbers"),
     ],
 )
 def test_other_results_are_refused(results, words):
