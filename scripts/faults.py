@@ -63,8 +63,8 @@ def copy_checkout(folder: Path) -> None:
     for part in ("rlreps", "agents", "envs", "data", "scripts", "tests"):
         shutil.copytree(ROOT / part, folder / part)
     shutil.copy2(ROOT / "pyproject.toml", folder)
-    for part in ("agents", "envs", "data"):
-        (folder / "rlreps" / part).symlink_to(folder / part)
+    for part in ("agents", "envs", "data", "scripts/experiments"):
+        (folder / "rlreps" / Path(part).name).symlink_to(folder / part)
 
 
 def first_failure(folder: Path, tests: Sequence[str]) -> str:
