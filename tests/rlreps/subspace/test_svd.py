@@ -160,3 +160,11 @@ def test_the_floor_is_on_average_the_distance_of_the_mean_from_the_truth():
 def test_matrices_and_ranks_that_cannot_be_used_are_refused(method, matrix, rank, message):
     with pytest.raises(InputError, match=message):
         method(matrix, rank)
+
+
+def test_the_bound_is_near_zero_where_the_components_are_exact_without_iterations():
+    matrix, left = _planted(60, 40, 0.8 ** np.arange(30))
+    found = randomized_svd(matrix, 5, oversampling=10, power_iterations=0)
+    distances = nested_distances(found.basis, left[:, :5].astype(np.float32))
+    assert (distances <= found.distance_bound + 1e-6).all()
+    assert found.distance_bound.max() < 1e-4
