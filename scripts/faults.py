@@ -86,6 +86,8 @@ def first_failure(folder: Path, tests: Sequence[str]) -> str:
     for line in done.stdout.splitlines():
         if line.startswith(("FAILED ", "ERROR ")):
             return line.partition(" ")[2].partition(" - ")[0]
+    if done.returncode < 0:
+        return f"ended by signal {-done.returncode}"
     if done.returncode != 0:
         # No test failed or passed: with a wrong path, nothing is known about the fault.
         raise RuntimeError(f"expected tests to run, got from pytest:\n{done.stdout}{done.stderr}")
