@@ -27,7 +27,7 @@ _RANKME = 1e-7
 _DIGITS = 1e-7
 _PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 _NEAR, _FAR = 0.01, 0.5
-_STATES = 1_000
+_STATES = 500
 """Largest number of states whose neighbours are searched."""
 
 
@@ -149,8 +149,7 @@ def decompose(
     Gram matrix has half of the digits. The largest value comes first.
     """
     tall = matrix.shape[0] > matrix.shape[1]
-    gram = matrix.T @ matrix if tall else matrix @ matrix.T
-    squares, vectors = scipy.linalg.eigh(gram)
+    squares, vectors = scipy.linalg.eigh(_smaller_gram(matrix))
     kept = squares > max(tolerance, _DIGITS) ** 2 * squares[-1]
     squares, vectors = squares[kept][::-1], vectors[:, kept][:, ::-1]
     values = np.sqrt(squares)
@@ -202,7 +201,7 @@ def examine(features: np.ndarray, rank: int) -> Health:
     varying = deviations > _rounding(features)
     spread = math.sqrt(np.mean(np.square(deviations)))
     scale = spread or 1.0
-    values = decompose(centred / scale)[1]
+    values = _singular_values(centred / scale)
     rank = min(rank, len(values))  # A column may be tiny beside others.
     eigenvalues = np.square(values[:rank])
     alpha = math.nan
@@ -215,7 +214,8 @@ def examine(features: np.ndarray, rank: int) -> Health:
     if varying.any():
         units = centred[:, varying] / deviations[varying]
         alike = (np.abs(np.triu(units.T @ units, 1)) / len(units) > _DUPLICATE).any(axis=0)
-    raw = decompose(doubles / max(float(np.abs(doubles).max()), np.finfo(np.float64).tiny))[1]
+    largest = max(float(np.abs(doubles).max()), np.finfo(np.float64).tiny)
+    raw = _singular_values(doubles / largest)
     return Health(
         rank=rank,
         effective_rank=_exponential_entropy(values[:rank]),
@@ -234,7 +234,7 @@ class Pairs(NamedTuple):
     """States whose neighbours are searched, and how far apart the truth has them.
 
     Attributes:
-        chosen: At most 1,000 states, drawn at random, [m].
+        chosen: At most 500 states, drawn at random, [m].
         distances: Distances of their rows of the successor measure from those of all states,
             [m, n]; infinite from themselves.
         neighbour: The nearest other state of each, [m].
@@ -327,8 +327,22 @@ def _orthonormalise(columns: DoubleArray, least: DoubleArray, tolerance: float) 
         return columns[:, :0]
     panel, _, _ = decompose(columns[:, kept] / lengths[kept], tolerance)
     # Directions near the floor of the Gram matrix are orthogonal to three digits alone.
-    basis, _ = scipy.linalg.qr(panel, mode="economic", check_finite=False)
-    return np.asarray(basis, np.float64)
+    basis, _, _ = decompose(panel)
+    return basis
+
+
+def _smaller_gram(matrix: DoubleArray) -> DoubleArray:
+    """Return the Gram matrix of columns or rows, whichever are fewer."""
+    tall = matrix.shape[0] > matrix.shape[1]
+    gram: DoubleArray = matrix.T @ matrix if tall else matrix @ matrix.T
+    return gram
+
+
+def _singular_values(matrix: DoubleArray) -> DoubleArray:
+    """Return the singular values that ``decompose`` would, the largest first."""
+    squares = scipy.linalg.eigvalsh(_smaller_gram(matrix))[::-1]
+    values: DoubleArray = np.sqrt(squares[squares > _DIGITS**2 * squares[0]])
+    return values
 
 
 def _exponential_entropy(values: DoubleArray, floor: float = 0.0) -> float:
