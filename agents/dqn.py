@@ -272,7 +272,7 @@ class DQN:
 
         Args:
             state: What the agent has learned.
-            drawn: NStepTransitions, [b, ...].
+            drawn: The transitions, [b, ...].
             side: The auxiliary task's gradient, if there is a task.
 
         Returns:

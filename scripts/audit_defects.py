@@ -30,19 +30,18 @@ DoubleArray = npt.NDArray[np.float64]
 
 UNITS = 64
 SEEDS = 2
-GAMMA = 0.95
-DISCOUNT = GAMMA
+DISCOUNT = 0.95
 
 
 def puddle_world(arena: str, folder: Path) -> GroundTruth:
     """Generate the ground truth of an arena, 20 x 20 cells."""
-    generate(MonteCarlo(arena=arena, bins=20, rollouts=200, discount=GAMMA, horizon=150), folder)
+    generate(MonteCarlo(arena=arena, bins=20, rollouts=200, discount=DISCOUNT, horizon=150), folder)
     return load_ground_truth(folder)
 
 
 def exact_truth(steps: DoubleArray, grid: BoxGrid, folder: Path) -> GroundTruth:
     """Store (I − γP)⁻¹ of a Markov chain [n, n] on the cells of a grid."""
-    save_matrix(folder, np.linalg.inv(np.eye(len(steps)) - GAMMA * steps), grid)
+    save_matrix(folder, np.linalg.inv(np.eye(len(steps)) - DISCOUNT * steps), grid)
     return load_ground_truth(folder)
 
 
@@ -200,12 +199,16 @@ def main() -> None:
             for seed in range(SEEDS):
                 random = np.random.default_rng(seed)
                 for kind, features in sound_features(truth, random):
-                    found = audit(features.astype(np.float32), truth, seed=seed).found["features"]
+                    found = audit(features.astype(np.float32), truth, seed=seed).findings[
+                        "features"
+                    ]
                     alarms[kind].setdefault(world, []).append(
                         ", ".join(each.name for each in found.defects)
                     )
                 for defect, name, features in planted(truth, random):
-                    found = audit(features.astype(np.float32), truth, seed=seed).found["features"]
+                    found = audit(features.astype(np.float32), truth, seed=seed).findings[
+                        "features"
+                    ]
                     names = [each.name for each in found.defects]
                     named[defect].setdefault(world, []).append(name in names)
                     others[defect].update(each for each in names if each != name)

@@ -45,7 +45,7 @@ _HEADLINE = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Findings:
+class FeatureFindings:
     """What the audit found of one network's features [n, p].
 
     Attributes:
@@ -81,21 +81,21 @@ class Findings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Findings on one or several sets of features.
+    """FeatureFindings on one or several sets of features.
 
     Attributes:
         truth: The truth.
-        found: Label → findings; checkpoints have their step as label, one network ``"features"``.
+        findings: Label → findings. A checkpoint has its step as label, one network "features".
     """
 
     truth: GroundTruth
-    found: Mapping[str | int, Findings]
+    findings: Mapping[str | int, FeatureFindings]
 
     def lines(self) -> list[str]:
         """Return the audit in words: what is captured, and every defect with what to try."""
         lines = []
-        for label, each in self.found.items():
-            name = "" if len(self.found) == 1 else f"{label}: "
+        for label, each in self.findings.items():
+            name = "" if len(self.findings) == 1 else f"{label}: "
             k = min(_HEADLINE, len(each.components))
             lines.append(
                 f"{name}{each.leading(k):.3f} of the leading {k} components are in the span "
@@ -118,7 +118,7 @@ class Audit:
                 each.chance,
                 None if self.truth.error is None else float(self.truth.error[k - 1]),
             )
-            for label, each in self.found.items()
+            for label, each in self.findings.items()
             for k in LEADING
             if k <= len(each.components)
         ]
@@ -136,7 +136,7 @@ class Audit:
         fields = [field.name for field in dataclasses.fields(Health)]
         rows = [
             (str(label), each.features.shape[1], *(getattr(each.health, name) for name in fields))
-            for label, each in self.found.items()
+            for label, each in self.findings.items()
         ]
         names = [name.replace("_", " ") for name in fields]
         return Table(("features", "units", *names), rows, "Health (see rlreps.auditing.Health)")
@@ -145,7 +145,7 @@ class Audit:
         """Return the R² of value functions from few labelled states, by kind of features."""
         rows = [
             (str(label), kind, *(float(row.mean()) for row in scores))
-            for label, each in self.found.items()
+            for label, each in self.findings.items()
             for kind, scores in each.values.items()
         ]
         header = ("features", "read out from", *(f"{count} labelled" for count in LABELLED))
@@ -157,17 +157,17 @@ class Audit:
 
     def figure(self) -> Figure:
         """Draw what is captured: over training for checkpoints, else over k."""
-        labels = list(self.found)
+        labels = list(self.findings)
         if len(labels) > 1 and all(isinstance(label, int) for label in labels):
             steps = np.array(labels, np.float64)
             lines = [
                 Line(
                     label=f"leading {k}",
                     x=steps,
-                    mean=[each.leading(k) for each in self.found.values()],
+                    mean=[each.leading(k) for each in self.findings.values()],
                 )
                 for k in LEADING
-                if k <= len(next(iter(self.found.values())).components)
+                if k <= len(next(iter(self.findings.values())).components)
             ]
             return plot_panels(
                 [Panel(title="", lines=lines)],
@@ -176,7 +176,7 @@ class Audit:
                 log_y=False,
             )
         lines = []
-        for label, each in self.found.items():
+        for label, each in self.findings.items():
             k = np.arange(1, len(each.components) + 1)
             shares = {str(label): each.components}
             if len(labels) == 1:
@@ -205,13 +205,13 @@ class Audit:
         k = min(5, self.truth.principal.basis.shape[1])
         basis = self.truth.principal.basis[:, :k]
         maps = {"truth": basis}
-        for label, each in self.found.items():
+        for label, each in self.findings.items():
             centred = each.features - each.features.mean(axis=0)
             if each.health.rank:
                 maps[str(label)] = np.asarray(align(centred.astype(np.float32), basis))
         cosines = {
             str(label): np.sqrt(each.components[:k])
-            for label, each in self.found.items()
+            for label, each in self.findings.items()
             if str(label) in maps
         }
         return plot_components(maps, grid=grid, cells=self.truth.cells, cosines=cosines)
@@ -229,10 +229,20 @@ class Audit:
             write_atomically(place / f"{name}.csv", table.to_csv().encode())
             for name, table in tables.items()
         ]
-        figures = {"captured": self.figure(), "components": self.components_figure()}
-        return paths + [
-            save_figure(figure, place / f"{name}.png")
-            for name, figure in figures.items()
+        return paths + [path for path, _ in self.save_figures(place)]
+
+    def save_figures(self, folder: Path) -> list[tuple[Path, str]]:
+        """Write the figures to a folder; return the path and the caption of each."""
+        drawn = {
+            "captured": (self.figure(), "Share of the leading components in the span."),
+            "components": (
+                self.components_figure(),
+                "The leading components, and their images in the features.",
+            ),
+        }
+        return [
+            (save_figure(figure, folder / f"{name}.png"), caption)
+            for name, (figure, caption) in drawn.items()
             if figure is not None
         ]
 
@@ -276,12 +286,12 @@ def audit(
         array = _as_features(each, label, truth)
         key = int(label) if isinstance(label, int | np.integer) else str(label)
         found[key] = _audit_one(array, truth, baselines, seed)
-    return Audit(truth=truth, found=found)
+    return Audit(truth=truth, findings=found)
 
 
 def _audit_one(
     features: np.ndarray, truth: GroundTruth, baselines: "_Baselines", seed: int
-) -> Findings:
+) -> FeatureFindings:
     states, units = features.shape
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
     spans: Spans = spans_of(features)
@@ -294,7 +304,7 @@ def _audit_one(
     aliased, pairs = find_aliases(features, baselines.pairs)
     # A few units may hold any of the leading components.
     leading = beyond[:_HEADLINE].mean() if rank >= _HEADLINE else beyond[:_HEADLINE].max()
-    return Findings(
+    return FeatureFindings(
         features=features,
         components=shares,
         without_intercept=captured(spans.raw, components),

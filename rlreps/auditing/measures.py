@@ -35,8 +35,8 @@ class Spans(NamedTuple):
     """Orthonormal bases of the spans of features.
 
     Attributes:
-        centred: Of the centred features, [n, r], r their numerical rank.
-        raw: Of the features as they are, [n, r'].
+        centred: The basis with centred features, [n, r]; r is their numerical rank.
+        raw: The basis without centring, [n, s].
     """
 
     centred: DoubleArray
@@ -58,7 +58,7 @@ def spans_of(features: np.ndarray) -> Spans:
     both = np.concatenate([centred, constant], axis=1)
     factor = np.concatenate([centred.T @ doubles, math.sqrt(count) * means[None, :]])
     lengths = np.linalg.norm(factor, axis=0)
-    left, _, _ = decompose(factor / np.where(lengths > 0.0, lengths, 1.0), tolerance)
+    left, _, _ = decompose_by_gram(factor / np.where(lengths > 0.0, lengths, 1.0), tolerance)
     return Spans(centred, both @ left)
 
 
@@ -119,7 +119,7 @@ def fit_ridge(features: DoubleArray, targets: DoubleArray, at: DoubleArray) -> D
     """
     count, means, middle = len(features), features.mean(axis=0), targets.mean(axis=0)
     centred, values = features - means, targets - middle
-    left, lengths, right = decompose(centred)
+    left, lengths, right = decompose_by_gram(centred)
     if not lengths.size:
         return np.broadcast_to(middle, (len(at), targets.shape[1]))
     squares = np.square(lengths)
@@ -140,7 +140,7 @@ def fit_ridge(features: DoubleArray, targets: DoubleArray, at: DoubleArray) -> D
     return predicted
 
 
-def decompose(
+def decompose_by_gram(
     matrix: DoubleArray, tolerance: float = 0.0
 ) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
     """Compute the singular value decomposition [m, r], [r], [p, r] from the smaller Gram matrix.
@@ -298,7 +298,7 @@ def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
 
 
 def _rounding(features: np.ndarray) -> DoubleArray:
-    """Return the standard deviation, [p], below which a column is constant but for rounding."""
+    """Return the standard deviation, [p], that rounding alone can give a constant column."""
     unit = float(np.finfo(_float_type(features)).eps)
     found: DoubleArray = 4.0 * unit * np.abs(features.astype(np.float64)).mean(axis=0)
     return found
@@ -325,9 +325,9 @@ def _orthonormalise(columns: DoubleArray, least: DoubleArray, tolerance: float) 
     kept = lengths > math.sqrt(len(columns)) * least
     if not kept.any():
         return columns[:, :0]
-    panel, _, _ = decompose(columns[:, kept] / lengths[kept], tolerance)
+    panel, _, _ = decompose_by_gram(columns[:, kept] / lengths[kept], tolerance)
     # Directions near the floor of the Gram matrix are orthogonal to three digits alone.
-    basis, _, _ = decompose(panel)
+    basis, _, _ = decompose_by_gram(panel)
     return basis
 
 
@@ -339,7 +339,7 @@ def _smaller_gram(matrix: DoubleArray) -> DoubleArray:
 
 
 def _singular_values(matrix: DoubleArray) -> DoubleArray:
-    """Return the singular values that ``decompose`` would, the largest first."""
+    """Return the singular values that ``decompose_by_gram`` would, the largest first."""
     squares = scipy.linalg.eigvalsh(_smaller_gram(matrix))[::-1]
     values: DoubleArray = np.sqrt(squares[squares > _DIGITS**2 * squares[0]])
     return values

@@ -148,7 +148,8 @@ def compare(
     """Compare results with the first of them, by their seeds.
 
     Results with the same seeds, or with at least five seeds in common, are compared in pairs with
-    equal seeds; others are compared by Welch's t. Episodes are no seeds: give their mean.
+    equal seeds; others are compared by Welch's t. If a seed has several episodes, give the mean of
+    the episodes.
 
     Args:
         results: Label → result, or folders alone. A result is the folder of ``train``,

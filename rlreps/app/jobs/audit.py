@@ -14,7 +14,6 @@ from rlreps.auditing import Audit, audit
 from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
 from rlreps.files import DAMAGED, open_regular
-from rlreps.plotting import save_figure
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
@@ -72,18 +71,6 @@ class AuditFeatures(Job[Audit]):
         return audit(self._read, self._truth, seed=self.seed)
 
     def report(self, folder: RunFolder, found: Audit) -> Page:
-        drawn = {
-            "captured": (found.figure(), "Share of the leading components in the span."),
-            "components": (
-                found.components_figure(),
-                "The leading components, and their images in the features.",
-            ),
-        }
-        figures = [
-            (save_figure(figure, folder.figures / f"{name}.png"), caption)
-            for name, (figure, caption) in drawn.items()
-            if figure is not None
-        ]
         return Page(
             title="What these features hold",
             summary="\n\n".join(found.lines()),
@@ -94,7 +81,7 @@ class AuditFeatures(Job[Audit]):
                     "an intercept, and a shift of the features does not change it. The share at "
                     "held-out states does not grow with the number of units alone.",
                     tables=[found.table()],
-                    figures=figures,
+                    figures=found.save_figures(folder.figures),
                 ),
                 Section(title="Health", tables=[found.health_table()]),
                 Section(title="Value functions", tables=[found.values_table()]),
@@ -111,16 +98,13 @@ class AuditFeatures(Job[Audit]):
                     "held_out": each.held_out.tolist(),
                     "chance": each.chance,
                     "aliased": each.aliased,
-                    "health": {
-                        name: value if np.isfinite(value) else None
-                        for name, value in dataclasses.asdict(each.health).items()
-                    },
+                    "health": dataclasses.asdict(each.health),
                     "values": {
                         name: row.mean(axis=1).tolist() for name, row in each.values.items()
                     },
                     "defects": [defect.name for defect in each.defects],
                 }
-                for label, each in found.found.items()
+                for label, each in found.findings.items()
             },
         }
 

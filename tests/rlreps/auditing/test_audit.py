@@ -72,7 +72,7 @@ def test_no_shift_or_invertible_map_changes_what_is_captured_with_an_intercept(t
     features = random.normal(size=(STATES, UNITS)).astype(np.float32)
     mapped = features @ random.normal(size=(UNITS, UNITS)) + 7.0 * random.normal(size=UNITS)
     for measure in (
-        lambda given: rlreps.audit(given, truth).found["features"].components,
+        lambda given: rlreps.audit(given, truth).findings["features"].components,
         lambda given: truth.distance(given, 10, intercept=True),
     ):
         np.testing.assert_allclose(measure(mapped), measure(features), atol=1e-6)
@@ -80,7 +80,7 @@ def test_no_shift_or_invertible_map_changes_what_is_captured_with_an_intercept(t
 
 
 def test_the_distance_is_one_minus_the_mean_captured_share(truth, sound):
-    found = rlreps.audit(sound.astype(np.float32), truth).found["features"]
+    found = rlreps.audit(sound.astype(np.float32), truth).findings["features"]
     for k in (1, 5, 10):
         distance = truth.distance(sound.astype(np.float32), k, intercept=True)
         assert distance == pytest.approx(1.0 - found.leading(k), abs=1e-5)
@@ -114,7 +114,7 @@ def test_components_of_a_truth_that_is_centred_by_rows_may_be_the_constant(truth
     basis = np.linalg.qr(np.concatenate([constant, truth.principal.basis[:, :19]], axis=1))[0]
     principal = dataclasses.replace(truth.principal.truncated(20), basis=basis)
     other = dataclasses.replace(truth, principal=principal)
-    found = rlreps.audit(sound, other).found["features"]
+    found = rlreps.audit(sound, other).findings["features"]
     assert found.components[0] == pytest.approx(1.0)
     assert found.without_intercept[0] < 0.5
     assert other.distance(sound, 1, intercept=True) < 1e-6 < other.distance(sound, 1)
@@ -223,9 +223,9 @@ def planted(truth, sound, random):
 
 
 def test_every_planted_defect_is_named_and_sound_features_have_none(truth, sound, random):
-    assert rlreps.audit(sound, truth).found["features"].defects == []
+    assert rlreps.audit(sound, truth).findings["features"].defects == []
     for name, features in planted(truth, sound, random).items():
-        found = rlreps.audit(features, truth).found["features"]
+        found = rlreps.audit(features, truth).findings["features"]
         assert name in [each.name for each in found.defects], name
 
 
@@ -233,11 +233,11 @@ def test_features_of_many_or_few_units_are_not_called_defective_for_their_number
     angle = np.asarray(truth.states, np.float64)[:, :1]
     centres = np.linspace(0.0, 6.2832, 140)[None, :]
     apart = np.abs((angle - centres + np.pi) % (2.0 * np.pi) - np.pi)
-    bumps = rlreps.audit(np.exp(-((apart / 0.15) ** 2)), truth).found["features"]
+    bumps = rlreps.audit(np.exp(-((apart / 0.15) ** 2)), truth).findings["features"]
     assert {each.name for each in bumps.defects} <= {"overfitted", "ill-conditioned"}
     two = of_spectrum(np.array([1.0, 0.8]), random) * 10.0
     assert "collapsed" not in [
-        each.name for each in rlreps.audit(two, truth).found["features"].defects
+        each.name for each in rlreps.audit(two, truth).findings["features"].defects
     ]
 
 
@@ -250,7 +250,7 @@ def test_the_words_have_the_number_and_what_to_try(truth, sound):
 
 
 def test_few_labels_suffice_to_the_exact_components_and_not_to_noise(truth, sound):
-    values = rlreps.audit(sound, truth).found["features"].values
+    values = rlreps.audit(sound, truth).findings["features"].values
     most = {name: scores[1].mean() for name, scores in values.items()}
     assert most["exact components"] > 0.3 > 0.05 > most["noise"]
     assert most["features"] > 0.2
@@ -291,7 +291,7 @@ def test_other_features_are_refused(features, words, truth):
 
 
 def test_constant_features_hold_nothing(truth):
-    found = rlreps.audit(np.ones((STATES, 4)), truth).found["features"]
+    found = rlreps.audit(np.ones((STATES, 4)), truth).findings["features"]
     assert found.leading() == pytest.approx(0.0, abs=1e-12)
     assert [each.name for each in found.defects] == ["collapsed"]
 
