@@ -61,11 +61,17 @@ def start_together(start_rlreps):
     return start
 
 
+GLOO = re.compile(
+    r"(\[Gloo\]|Rank|is connected to|peer ranks|Expected number of connected|is|\d+|[.:\s])+"
+)
+"""What JAX's collectives say first; threads of two devices mix the words of their lines."""
+
+
 def finish(process, timeout=300):
-    """Exit code, what JAX's collectives have not said on standard output, standard error."""
+    """Exit code, standard output after the words of JAX's collectives, standard error."""
     out, err = process.communicate(timeout=timeout)
-    said = [line for line in out.splitlines() if line and not line.startswith("[Gloo]")]
-    return process.returncode, "\n".join(said), err.splitlines()
+    gloo = GLOO.match(out)
+    return process.returncode, out[gloo.end() if gloo else 0 :].rstrip(), err.splitlines()
 
 
 def alone(*arguments):
