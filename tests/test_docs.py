@@ -62,6 +62,37 @@ def test_expensive_examples_run_as_printed(page, tmp_path, monkeypatch):
     run_examples(page, expensive=True)
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("right", "wrong", "noticed"),
+    [
+        (
+            "    replay.add(",
+            "    following = env.reset()[0] if terminated or truncated else following\n"
+            "    replay.add(",
+            "next_observation is not what the step returned",
+        ),
+        ("terminated, truncated)\n", "terminated or truncated, truncated)\n", "other ends than"),
+        ('"terminated", "truncated")\n', '"terminated")\n', "every step to begin where"),
+        (
+            '~batch["terminated"][:, 0] *',
+            '~(batch["terminated"] | batch["truncated"])[:, 0] *',
+            "targets end elsewhere",
+        ),
+    ],
+    ids=["next start stored", "truncated as terminated", "flag left out", "no value at a limit"],
+)
+def test_the_page_on_an_agent_of_your_own_notices_a_wrong_replay(
+    right, wrong, noticed, monkeypatch
+):
+    page = "docs/how-to/own-agent.md"
+    text = PAGES[page].replace(", 3_000\n", ", 520\n").replace("_steps=100", "_steps=20")
+    assert text.count(right) == 1
+    monkeypatch.setitem(PAGES, page, text.replace(right, wrong))
+    with pytest.raises((AssertionError, InputError), match=noticed):
+        run_examples(page, expensive=False)
+
+
 def commands(text: str) -> list[tuple[str, bool]]:
     """List every ``rlreps`` command of a page, and whether it has to be complete."""
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.S)).replace("\\\n", "")
