@@ -121,7 +121,7 @@ def stack_transitions(
         broken = moved.any(axis=tuple(range(2, moved.ndim))) & ~over[:, :-1]
         found = np.argwhere(broken)[:1]
         expected = "every step to begin where the step before it ended, unless an episode ends"
-        require(not found.size, expected, f"another start at [sequence, step] {found + [0, 1]}")
+        require(not found.size, expected, f"another start after [sequence, step] {found}")
     never = xp.zeros_like(over[:, :1])
     return observed_rows(
         xp.concatenate([before[:, :1], after], axis=1),

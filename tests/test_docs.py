@@ -13,6 +13,7 @@ import pytest
 import rlreps
 from rlreps.app.main import parse_command
 from rlreps.errors import InputError
+from rlreps.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -145,6 +146,21 @@ def test_links_lead_to_files_and_headings(page):
             re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles
         ]
         assert not heading or heading in slugs, f"{page}: {target}"
+
+
+def test_the_table_of_experiments_has_the_times_of_the_command_line():
+    time, row = (
+        re.compile(r"\d+ (?:s|min)\b|\bseconds\b"),
+        r"^\| \[`([\w-]+)`\].*\|(.*)\|(.*)\|(.*)\|$",
+    )
+    table = re.findall(row, PAGES["docs/experiments.md"], re.M)
+    shown = {name: [cell.strip() for cell in cells] for name, *cells in table}
+    assert shown == {
+        name: [
+            "".join(time.findall(entry.presets[preset])) for preset in ("smoke", "laptop", "paper")
+        ]
+        for name, entry in EXPERIMENTS.items()
+    }
 
 
 def test_every_page_and_figure_is_linked():

@@ -174,8 +174,8 @@ def plot_components(
 
     All maps of one component share their limits, symmetric about zero: the largest magnitude among
     them, written above the column. The caller must match signs and order beforehand. More than ten
-    components, or five of a single set, wrap into blocks of rows. A grid of one axis is drawn as lines; for a grid with more
-    than two, maps over the first two show means over the others.
+    components, or five of a single set, wrap into blocks of rows. A grid of one axis is drawn as
+    lines; for a grid with more than two, maps over the first two show means over the others.
 
     Args:
         components: Sets by name, each [n, k] with n the number of cells or of states; entry

@@ -90,7 +90,7 @@ def test_transitions_of_an_ordinary_replay_end_where_the_task_ended():
 
 
 def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused():
-    # Two sequences of a replay: one episode ends by a time limit after 12, one by the task after 21.
+    # A time limit ends one episode at 12, and the task ends the other at 21.
     seen = np.array([[10, 11, 50, 51], [20, 30, 31, 32]], np.float32)
     following = np.array([[11, 12, 51, 52], [21, 31, 32, 33]], np.float32)
     ended, cut = np.array([[[0, 0, 0, 0], [1, 0, 0, 0]], [[0, 1, 0, 0], [0] * 4]], bool)
@@ -99,7 +99,7 @@ def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused
     inside = np.where(window.seen, rows.observation, 0)
     np.testing.assert_array_equal(inside, [[10, 11, 12, 0, 0], [20, 21, 0, 0, 0]])
     np.testing.assert_array_equal(window.terminal, [False, True])
-    with pytest.raises(InputError, match=r"unless an episode ends, got .* \[\[0 2\]\]"):
+    with pytest.raises(InputError, match=r"unless an episode ends, got .* \[\[0 1\]\]"):
         stack_transitions(seen, following, ended)  # Without the flags of time limits.
 
 
