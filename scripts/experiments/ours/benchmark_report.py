@@ -214,13 +214,13 @@ def draw_ranking(results: Results[Config]) -> tuple[None, Figure]:
     tables = {value: by_world(results, value) for value in _RANKED}
     groups: dict[str, list[str]] = {}
     for line in tables["subspace_distance"]:
-        groups.setdefault(line["sees"], []).append(line["method"])
+        groups.setdefault(str(line["sees"]), []).append(str(line["method"]))
     names = [name for sees in groups for name in (f"sees {sees}:", *groups[sees])]
     texts = [f"{name} ({ADVISED[name]})" if name in ADVISED else name for name in names]
     figure = Figure(figsize=(8.2, 1.2 + 0.21 * len(names)))
     panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     for axes, (value, table) in zip(panels, tables.items(), strict=True):
-        heights = [names.index(line["method"]) for line in table]
+        heights = [names.index(str(line["method"])) for line in table]
         for index, world in enumerate(results.config.worlds):
             look = {**series_style(index), "linestyle": "none", "markersize": 4.5, "alpha": 0.85}
             found = [line.get(world, math.nan) for line in table]
