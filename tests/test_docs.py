@@ -163,6 +163,14 @@ def test_the_table_of_experiments_has_the_times_of_the_command_line():
     }
 
 
+def test_readme_installs_the_package_alone_first_and_ci_runs_the_tests_of_its_second_command():
+    first, second = re.findall(r"^pip install .*$", PAGES["README.md"], re.M)
+    assert "[" not in first
+    assert (
+        second.partition(" && ")[2] in (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    )
+
+
 def test_every_page_and_figure_is_linked():
     text = "".join(PAGES.values())
     unlinked = [
