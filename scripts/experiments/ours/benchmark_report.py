@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.contestants import CONTROLS
 from rlreps.plotting import MUTED, plot_components, series_style, styled
-from rlreps.plotting.style import INK, plain_log_ticks
 from rlreps.stats import Interval, mean_interval, samples_to_reach
 from rlreps.study import (
     STEP,
@@ -234,13 +233,14 @@ def draw_ranking(results: Results[Config]) -> tuple[None, Figure]:
         )
         axes.set(xlabel=_RANKED[value], xscale="linear" if value == "r2" else "log")
         if value != "r2":
-            plain_log_ticks(axes.xaxis)
+            axes.xaxis.set_major_formatter("{x:g}")
         axes.grid(visible=True)
     panels[0].set_yticks(range(len(names)), texts)
     panels[0].set_ylim(len(names) - 0.4, -0.6)  # The first on top.
     for label, name in zip(panels[0].get_yticklabels(), names, strict=True):
         label.set_fontweight("bold" if name in ADVISED else "normal")
-        label.set_color(MUTED if name.endswith(":") else INK)
+        if name.endswith(":"):
+            label.set_color(MUTED)
     handles = panels[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=len(handles[0]))
     return None, figure
