@@ -2,8 +2,8 @@
 
 ``make_auxiliary_task`` puts together task columns (cumulants and discounts), targets from sequences
 and an objective of ``rlreps.losses``. The result is a dataclass of pure methods that any agent can
-use, whatever its network and replay are; ``docs/agents.md`` shows how. Your own task is a subclass
-of ``AuxiliaryTask``.
+use, whatever its network and replay are; ``docs/how-to/own-agent.md`` shows how. Your own task is
+a subclass of ``AuxiliaryTask``.
 
 **Rows of a batch.** All objectives assume that the rows of a batch are independent draws of
 (s_0, targets); a row here is a sequence. Starts of sequences must be drawn independently and

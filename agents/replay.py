@@ -11,7 +11,7 @@ of a row then does not depend on the agent's actions, and writing to the slot co
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,33 +81,52 @@ def observed_rows(observation: Array, terminated: Array, last: Array) -> ReplayR
 def stack_transitions(
     observation: Array, next_observation: Array, terminated: Array, truncated: Array | None = None
 ) -> ReplayRows:
-    """Make rows of an ordinary replay's transitions, each a sequence of two observations.
+    """Make rows for auxiliary tasks from the transitions of an ordinary replay.
+
+    Each sequence of l consecutive transitions becomes l + 1 rows, without actions and rewards. The
+    first row is the first observation, and each further row is what a step returned. If an episode
+    ends within the sequence, the rows of the next episode are ignored.
 
     Args:
-        observation: S_t, [b, *observation].
-        next_observation: S_{t+1}, [b, *observation]: what the step returned, not the start of the
+        observation: S_t, [b, l, *observation]; or [b, *observation] for single transitions, l = 1.
+        next_observation: S_{t+1}, of the same shape: what the step returned, not the start of the
             next episode.
-        terminated: Whether the step ended the task, [b].
-        truncated: Whether a time limit cut the episode there, [b]; a value still follows.
+        terminated: Whether the step ended the task, [b, l] or [b].
+        truncated: Whether a time limit cut the episode there, likewise; a value still follows.
 
     Returns:
-        Rows [b, 2] for auxiliary tasks, without actions and rewards.
+        Rows [b, l + 1].
 
     Raises:
-        InputError: For flags or observations of other shapes.
+        InputError: For flags or observations of other shapes, or a step that does not begin where
+            the step before it in the same episode ended. The latter is not checked inside compiled
+            functions.
     """
-    ended = jnp.asarray(terminated, bool)
-    never = jnp.zeros_like(ended)
-    cut = never if truncated is None else jnp.asarray(truncated, bool)
-    fits = ended.shape == cut.shape == (len(observation),)
-    require(fits, f"flags of shape ({len(observation)},)", (ended.shape, cut.shape))
-    alike = jnp.shape(observation) == jnp.shape(next_observation)
-    expected = f"next observations of shape {jnp.shape(observation)}"
-    require(alike, expected, jnp.shape(next_observation))
+    given = (observation, next_observation, terminated, truncated)
+    compiled = any(isinstance(part, Tracer) for part in given)
+    # A user's loop calls this at every update, and NumPy's calls are faster than JAX's.
+    xp: Any = jnp if compiled else np
+    before, after = map(xp.asarray, given[:2])
+    ended = xp.asarray(terminated, bool)
+    cut = xp.zeros_like(ended) if truncated is None else xp.asarray(truncated, bool)
+    fits = ended.ndim in (1, 2) and ended.shape == cut.shape == before.shape[: ended.ndim]
+    flags = f"flags of shape {before.shape[:1]} or {before.shape[:2]}"
+    require(fits, flags, (ended.shape, cut.shape))
+    require(before.shape == after.shape, f"next observations of shape {before.shape}", after.shape)
+    over = ended | cut
+    if ended.ndim == 1:
+        before, after, ended, over = (part[:, None] for part in (before, after, ended, over))
+    if not compiled:
+        moved = before[:, 1:] != after[:, :-1]
+        broken = moved.any(axis=tuple(range(2, moved.ndim))) & ~over[:, :-1]
+        found = np.argwhere(broken)[:1]
+        expected = "every step to begin where the step before it ended, unless an episode ends"
+        require(not found.size, expected, f"another start after [sequence, step] {found}")
+    never = xp.zeros_like(over[:, :1])
     return observed_rows(
-        jnp.stack([observation, next_observation], axis=1),
-        jnp.stack([ended, never], axis=1),
-        jnp.stack([never, ended | cut], axis=1),
+        xp.concatenate([before[:, :1], after], axis=1),
+        xp.concatenate([ended, never], axis=1),
+        xp.concatenate([never, over], axis=1),
     )
 
 

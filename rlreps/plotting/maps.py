@@ -60,6 +60,8 @@ _SHORT_NAME = 3
 MOST_MAPS = 10
 _NAME_WIDTH = 14
 """Largest number of maps in a row, and of characters in one line of a set's name beside the row."""
+_MOST_OF_ONE_SET = 5
+"""Largest number of maps in a row if there is one set: a strip of ten is too small to read."""
 
 
 def outline(shape: Shape) -> Path:
@@ -172,8 +174,8 @@ def plot_components(
 
     All maps of one component share their limits, symmetric about zero: the largest magnitude among
     them, written above the column. The caller must match signs and order beforehand. More than ten
-    components wrap into blocks of rows. A grid of one axis is drawn as lines; for a grid with more
-    than two, maps over the first two show means over the others.
+    components, or five of a single set, wrap into blocks of rows. A grid of one axis is drawn as
+    lines; for a grid with more than two, maps over the first two show means over the others.
 
     Args:
         components: Sets by name, each [n, k] with n the number of cells or of states; entry
@@ -230,9 +232,10 @@ def plot_components(
     count = widths[0]
     titles = [str(number + 1) for number in range(count)] if labels is None else labels
     matches = magnitudes(cosines, maps, titles)
-    blocks = math.ceil(count / MOST_MAPS)
+    blocks = math.ceil(count / (MOST_MAPS if len(maps) > 1 else _MOST_OF_ONE_SET))
     columns = math.ceil(count / blocks)
-    side = min(max(7.0 / columns, 0.9), 2.4)
+    # A page shows a figure about 8 inches wide; a wider figure would shrink its text.
+    side = min(7.0 / columns, 2.4)
     height = len(maps) * (side + (0.24 if matches else 0.08)) + 0.4
     figure = Figure(
         figsize=(columns * (side + 0.06) + 1.2, blocks * height + (0.1 if _named(grid) else 0.45)),

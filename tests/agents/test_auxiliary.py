@@ -89,12 +89,30 @@ def test_transitions_of_an_ordinary_replay_end_where_the_task_ended():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_flags_of_another_shape_are_refused():
-    seen = np.zeros((3, 2), np.float32)
-    with pytest.raises(InputError, match=r"flags of shape \(3,\)"):
-        stack_transitions(seen, seen, np.zeros((3, 1), bool))
-    with pytest.raises(InputError, match=r"next observations of shape \(3, 2\)"):
-        stack_transitions(seen, seen[:, :1], np.zeros(3, bool))
+def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused():
+    # A time limit ends one episode at 12, and the task ends the other at 21.
+    seen = np.array([[10, 11, 50, 51], [20, 30, 31, 32]], np.float32)
+    following = np.array([[11, 12, 51, 52], [21, 31, 32, 33]], np.float32)
+    ended, cut = np.array([[[0, 0, 0, 0], [1, 0, 0, 0]], [[0, 1, 0, 0], [0] * 4]], bool)
+    rows = stack_transitions(seen, following, ended, cut)
+    window = episode_window(rows)
+    inside = np.where(window.seen, rows.observation, 0)
+    np.testing.assert_array_equal(inside, [[10, 11, 12, 0, 0], [20, 21, 0, 0, 0]])
+    np.testing.assert_array_equal(window.terminal, [False, True])
+    with pytest.raises(InputError, match=r"unless an episode ends, got .* \[\[0 1\]\]"):
+        stack_transitions(seen, following, ended)  # Without the flags of time limits.
+
+
+@pytest.mark.parametrize(
+    ("following", "flags", "words"),
+    [
+        ((3, 2), (3, 1), r"flags of shape \(3,\) or \(3, 2\)"),
+        ((3, 1), (3,), r"next observations of shape \(3, 2\)"),
+    ],
+)
+def test_transitions_of_other_shapes_are_refused(following, flags, words):
+    with pytest.raises(InputError, match=words):
+        stack_transitions(np.zeros((3, 2)), np.zeros(following), np.zeros(flags, bool))
 
 
 @pytest.mark.parametrize(

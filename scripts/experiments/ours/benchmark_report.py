@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.contestants import CONTROLS
-from rlreps.plotting import plot_components
+from rlreps.plotting import MUTED, plot_components, series_style, styled
 from rlreps.stats import Interval, mean_interval, samples_to_reach
 from rlreps.study import (
     STEP,
@@ -38,6 +38,26 @@ DENSITY = Metric(
 
 FAMILIES = ("entries", "transitions", "futures", "futures, ordered")
 """Groups of rows with a figure each (``Row.family``)."""
+
+ADVISED: Mapping[str, str] = {
+    "counted model": "1",
+    "explicit": "2",
+    "large batch": "2",
+    "Danskin in chunks": "2",
+    "graph drawing": "3",
+    "NestedLoRA": "3",
+    "ALLO": "3, 4",
+    "NestedLoRA, sequential": "4",
+    "random cumulants by TD": "5",
+}
+"""Method → numbers of the advice of docs/results/benchmark.md that names it."""
+
+_RANKED = {
+    "subspace_distance": "distance from\nits own truth",
+    "density_distance": "distance from M̃",
+    "r2": "R² of values",
+}
+"""Measure → label of its panel in the ranking."""
 
 _PICTURES = 4
 """Number of functions whose pictures are shown."""
@@ -181,4 +201,46 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
         cells=world.model.cells,
         cosines={name: each[:_PICTURES] for name, each in cosines.items()},
     )
+    return None, figure
+
+
+@styled
+def draw_ranking(results: Results[Config]) -> tuple[None, Figure]:
+    """Draw the means of every method, in each world and over worlds, grouped by what methods see.
+
+    In a group, the method with the least mean distance from its own truth comes first.
+    """
+    tables = {value: by_world(results, value) for value in _RANKED}
+    groups: dict[str, list[str]] = {}
+    for line in tables["subspace_distance"]:
+        groups.setdefault(str(line["sees"]), []).append(str(line["method"]))
+    names = [name for sees in groups for name in (f"sees {sees}:", *groups[sees])]
+    texts = [f"{name} ({ADVISED[name]})" if name in ADVISED else name for name in names]
+    figure = Figure(figsize=(8.2, 1.2 + 0.21 * len(names)))
+    panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+    for axes, (value, table) in zip(panels, tables.items(), strict=True):
+        heights = [names.index(str(line["method"])) for line in table]
+        for index, world in enumerate(results.config.worlds):
+            look = {**series_style(index), "linestyle": "none", "markersize": 4.5, "alpha": 0.85}
+            found = [line.get(world, math.nan) for line in table]
+            axes.plot(found, heights, label=world.replace("_", " "), **look)
+        means = [
+            np.mean([line[each] for each in results.config.worlds if each in line])
+            for line in table
+        ]
+        axes.plot(
+            means, heights, "|k", markersize=11, markeredgewidth=1.8, label="mean over worlds"
+        )
+        axes.set(xlabel=_RANKED[value], xscale="linear" if value == "r2" else "log")
+        if value != "r2":
+            axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(visible=True)
+    panels[0].set_yticks(range(len(names)), texts)
+    panels[0].set_ylim(len(names) - 0.4, -0.6)  # The first on top.
+    for label, name in zip(panels[0].get_yticklabels(), names, strict=True):
+        label.set_fontweight("bold" if name in ADVISED else "normal")
+        if name.endswith(":"):
+            label.set_color(MUTED)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(handles[0]))
     return None, figure

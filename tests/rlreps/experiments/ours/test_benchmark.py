@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import re
@@ -294,6 +295,21 @@ def test_the_advice_agrees_with_the_released_rows_and_each_sentence_can_be_false
     if number is None:
         page = (Path(__file__).parents[4] / "docs/results/benchmark.md").read_text("utf-8")
         assert [each.found for each in found if f"| {each.found} | holds |" not in page] == []
+
+
+def test_the_ranking_shows_the_page_s_means_with_the_closest_of_a_group_first(results_of):
+    results = results_of(EXPERIMENT, Config(), released_ends())
+    own, _, values = benchmark_report.draw_ranking(results)[1].axes
+    shown = [text.get_text() for text in own.get_yticklabels()]
+    assert shown[:3] == ["sees transitions:", "counted model (1)", "random cumulants by TD (5)"]
+    assert {*benchmark_report.ADVISED} <= {re.sub(r" \(.*\)$", "", text) for text in shown}
+    means = {place: x for x, place in own.lines[-1].get_xydata()}
+    for start, end in itertools.pairwise([i for i, text in enumerate(shown) if text[-1] == ":"]):
+        group = [means[place] for place in range(start + 1, end)]
+        assert group == sorted(group)
+    page = (Path(__file__).parents[4] / "docs/results/benchmark.md").read_text("utf-8")
+    (x,) = [x for x, place in values.lines[0].get_xydata() if shown[int(place)].startswith("ALLO")]
+    assert f"| ALLO | futures | walk | {x:.3f} |" in page.partition("### Values")[2]
 
 
 @pytest.mark.experiments
