@@ -304,6 +304,34 @@ def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure
     return figure
 
 
+@styled
+def plot_pairs(
+    pairs: Mapping[str, npt.ArrayLike], places: npt.ArrayLike, grid: BoxGrid, *, most: int = 40
+) -> Figure:
+    """Draw pairs of states as lines between their places in a plane, a panel for each set.
+
+    Args:
+        pairs: Sets by name, indices of states [m, 2]; every state is a point.
+        places: Places of all states, [n, 2], in the units of the grid.
+        grid: The box, and the names of its two axes.
+        most: Largest number of lines in a panel, evenly spaced in the set.
+    """
+    points = np.asarray(places, np.float64)
+    figure = Figure(figsize=(0.8 + 3.2 * len(pairs), 3.4))
+    panels = figure.subplots(1, len(pairs), squeeze=False, sharey=True)[0]
+    for axes, (name, indices) in zip(panels, pairs.items(), strict=True):
+        ends = points[np.asarray(indices)]
+        lines = ends[:: math.ceil(len(ends) / most)]
+        axes.plot(*lines.transpose(2, 1, 0), color=OKABE_ITO[0], linewidth=0.7, alpha=0.6)
+        axes.plot(*ends.reshape(-1, 2).T, ".", color=OKABE_ITO[1], markersize=4.0)
+        axes.set(xlim=(grid.low[0], grid.high[0]), ylim=(grid.low[1], grid.high[1]))
+        axes.set(xlabel=grid.names[0], title=textwrap.fill(name, 2 * _NAME_WIDTH))
+        axes.spines[:].set_visible(True)
+        axes.set_box_aspect(1)
+    panels[0].set_ylabel(grid.names[1])
+    return figure
+
+
 def _shown(values: DoubleArray) -> DoubleArray:
     """Return values by cell [count, ..., b₁, b₀] as images [count, b₁, b₀]; one axis is one row."""
     if values.ndim == 2:

@@ -123,6 +123,54 @@ def student_interval(value: Any, found: StandardError) -> Interval:
     return Interval(value, value - half, value + half)
 
 
+def student_p_value(value: float, found: StandardError) -> float:
+    """Compute the two-sided p-value of an estimate by Student's t; NaN without an error.
+
+    It is below 0.05 where ``student_interval`` does not hold zero. Unlike sign flips, it decides
+    with five pairs.
+    """
+    if not found.freedom or not found.error > 0.0:
+        return math.nan
+    return float(2.0 * scipy.stats.t.sf(abs(value) / found.error, found.freedom))
+
+
+def probability_above(x: npt.ArrayLike, y: npt.ArrayLike) -> Interval:
+    """Compute the probability that a run of one method is above a run of another, [runs] of each.
+
+    It is the probability of improvement (Agarwal et al. 2021, Section 4.3) if larger is better, the
+    statistic of Mann and Whitney (1947) over the number of pairs; equal runs count half.
+
+    Returns:
+        The probability with the percentile interval of 2,000 resamples of both methods' runs; NaN
+        ends if they coincide.
+    """
+
+    def statistic(x: Any, y: Any, axis: int = -1) -> Any:
+        signs = np.sign(x[..., :, None] - y[..., None, :])
+        return 0.5 + 0.5 * signs.mean(axis=(-2, -1))
+
+    ours, theirs = _finite(x), _finite(y)
+    value = float(statistic(ours, theirs))
+    if min(len(ours), len(theirs)) < 2:
+        return Interval(value, math.nan, math.nan)
+    low, high = _resampled([ours, theirs], statistic, len(ours) * len(theirs))
+    return Interval(value, *((low, high) if high > low else (math.nan, math.nan)))
+
+
+def _resampled(samples: Sequence[DoubleArray], statistic: Callable[..., Any], size: int) -> Any:
+    """Return the ends of the percentile interval of 2,000 resamples of runs, the last axis."""
+    return scipy.stats.bootstrap(
+        samples,
+        statistic,
+        n_resamples=2_000,
+        batch=max(1, _BATCH_ENTRIES // size),
+        vectorized=True,
+        axis=-1,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+
+
 def detectable_difference(found: StandardError, level: float) -> float:
     """Compute the smallest mean difference that a two-sided t-test would detect in 80 of 100 cases.
 
@@ -198,16 +246,7 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
     low: Any = np.full(np.shape(value), math.nan)
     high = low
     if len(table) > 1:
-        low, high = scipy.stats.bootstrap(
-            [table.T],
-            statistic,
-            n_resamples=2_000,
-            batch=max(1, _BATCH_ENTRIES // table.size),
-            vectorized=True,
-            axis=-1,
-            method="percentile",
-            rng=np.random.default_rng(0),
-        ).confidence_interval
+        low, high = _resampled([table.T], statistic, table.size)
     rounding = 8.0 * np.finfo(np.float64).eps * np.abs(table).max(axis=0)
     none = np.where(high - low > rounding, 0.0, math.nan)
     return Interval(value, low + none, high + none)
