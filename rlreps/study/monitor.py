@@ -80,7 +80,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> tuple[str, npt.NDArray[np.float64]]:
     """Return the environment's name, and return, length and time of each episode, [episodes, 3]."""
-    first, *lines = read_lines(path)
+    first, *lines = [*read_lines(path)] or [b""]
     header = parse_json(first.removeprefix(b"#"), str(path))
     expected = f"a {_NAME} of Stable-Baselines3 with finished episodes"
     try:
