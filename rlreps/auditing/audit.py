@@ -1,13 +1,16 @@
 """Audit features: which components of a truth they hold, their health, and their use."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
 
 from rlreps.auditing.defects import Defect, find_defects
 from rlreps.auditing.measures import (
@@ -44,6 +47,8 @@ _REWARDS = 16
 _DRAWS = 8
 _STATES = 1_000
 _HEADLINE = 10
+_MOST_WORKERS = 4
+"""Largest number of sets at a time; each needs some copies of its features."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -329,12 +334,17 @@ def audit(
         arrays = {
             label: each if callable(each) else each[recorded.rows] for label, each in arrays.items()
         }
-    found, baselines = {}, _Baselines(truth, seed)
+    baselines, sets = _Baselines(truth, seed), {}
     for label, each in arrays.items():
         array = _as_features(each(seen), label, len(seen)) if callable(each) else each
-        key = int(label) if isinstance(label, int | np.integer) else str(label)
-        found[key] = _audit_one(array, truth, baselines, seed)
-    return Audit(truth=truth, findings=found, notes=() if recorded is None else recorded.notes)
+        sets[int(label) if isinstance(label, int | np.integer) else str(label)] = array
+        baselines.prepare(array.shape[1])
+    # Threads of BLAS would wait for each other, as problems are small: each set has one.
+    workers = min(_MOST_WORKERS, len(sets), os.cpu_count() or 1)
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+        found = pool.map(lambda array: _audit_one(array, truth, baselines, seed), sets.values())
+        findings = dict(zip(sets, found, strict=True))
+    return Audit(truth=truth, findings=findings, notes=() if recorded is None else recorded.notes)
 
 
 def _audit_one(
@@ -395,20 +405,24 @@ class _Baselines:
         self._coordinates = np.asarray(truth.coordinates, np.float64)
         self._known: dict[int, dict[str, DoubleArray]] = {}
 
-    def compare(self, features: np.ndarray) -> dict[str, DoubleArray]:
-        """Return the R² of features [n, p], and of others of the same p."""
-        units = features.shape[1]
-        if units not in self._known:
-            frequencies = self._random.normal(size=(self._coordinates.shape[1], units))
-            phases = self._random.uniform(0.0, 2.0 * np.pi, size=units)
+    def prepare(self, units: int) -> None:
+        """Compute the R² of others of this p."""
+        if units in self._known:
+            return
+        frequencies = self._random.normal(size=(self._coordinates.shape[1], units))
+        phases = self._random.uniform(0.0, 2.0 * np.pi, size=units)
+        with threadpool_limits(1, user_api="blas"):
             self._known[units] = {
                 "exact components": self._score(self.rows[:, :units]),
                 "random cosines": self._score(
                     np.cos(2.0 * np.pi * self._coordinates @ frequencies + phases)
                 ),
-                "noise": self._score(self._random.normal(size=features.shape)),
+                "noise": self._score(self._random.normal(size=(len(self.rows), units))),
             }
-        return {OURS: self._score(standardise(features)), **self._known[units]}
+
+    def compare(self, features: np.ndarray) -> dict[str, DoubleArray]:
+        """Return the R² of features [n, p], and of others of the same, prepared p."""
+        return {OURS: self._score(standardise(features)), **self._known[features.shape[1]]}
 
     def _score(self, features: DoubleArray) -> DoubleArray:
         scores = np.full((len(LABELLED), _DRAWS, _REWARDS), np.nan)

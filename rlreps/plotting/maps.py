@@ -41,6 +41,7 @@ ACTIONS = ("up", "right", "down", "left")
 ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
 # Okabe & Ito (2008), lightened so that arrows and outlines are visible on them.
 _ACTION_COLOURS = ("#8fc1e3", "#f2d98a", "#d9d9d9", "#e9a584")
+_MOST_PAIRS = 40
 _MOST_ARROWS = 13
 """Largest number of arrows along each axis; more would be too small to read."""
 
@@ -305,23 +306,21 @@ def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure
 
 
 @styled
-def plot_pairs(
-    pairs: Mapping[str, npt.ArrayLike], places: npt.ArrayLike, grid: BoxGrid, *, most: int = 40
-) -> Figure:
+def plot_pairs(pairs: Mapping[str, npt.ArrayLike], places: npt.ArrayLike, grid: BoxGrid) -> Figure:
     """Draw pairs of states as lines between their places in a plane, a panel for each set.
 
     Args:
-        pairs: Sets by name, indices of states [m, 2]; every state is a point.
+        pairs: Sets by name, indices of states [m, 2]. Every state is a point; at most 40 lines,
+            evenly spaced in the set, keep a panel legible.
         places: Places of all states, [n, 2], in the units of the grid.
         grid: The box, and the names of its two axes.
-        most: Largest number of lines in a panel, evenly spaced in the set.
     """
     points = np.asarray(places, np.float64)
     figure = Figure(figsize=(0.8 + 3.2 * len(pairs), 3.4))
     panels = figure.subplots(1, len(pairs), squeeze=False, sharey=True)[0]
     for axes, (name, indices) in zip(panels, pairs.items(), strict=True):
         ends = points[np.asarray(indices)]
-        lines = ends[:: math.ceil(len(ends) / most)]
+        lines = ends[:: math.ceil(len(ends) / _MOST_PAIRS)]
         axes.plot(*lines.transpose(2, 1, 0), color=OKABE_ITO[0], linewidth=0.7, alpha=0.6)
         axes.plot(*ends.reshape(-1, 2).T, ".", color=OKABE_ITO[1], markersize=4.0)
         axes.set(xlim=(grid.low[0], grid.high[0]), ylim=(grid.low[1], grid.high[1]))

@@ -420,7 +420,8 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
         notes.append(f"{run.label} is not measured as {first.label} is: {found}")
     elif run.about["steps"] != first.about["steps"]:
         steps = [format_number(each.about["steps"]) for each in (run, first)]
-        notes.append(f"{run.label} made {steps[0]} updates, {first.label} {steps[1]}")
+        unit = "steps" if RETURN in run.measures else "updates"
+        notes.append(f"{run.label} made {steps[0]} {unit}, {first.label} {steps[1]}")
     return notes
 
 
