@@ -36,8 +36,9 @@ from rlreps.report.table import Table
 from rlreps.subspace import align
 from rlreps.successor import FitConfig, GroundTruth, Transitions
 from rlreps.successor.fitting.data import as_transitions
+from rlreps.typing import ArrayLike
 
-Features: TypeAlias = npt.ArrayLike | Callable[[Any], npt.ArrayLike]
+Features: TypeAlias = ArrayLike | Callable[[Any], ArrayLike]
 """Features of all states [n, p] or rows [N, p], or a function of observations that returns them."""
 
 LEADING = (1, 2, 5, 10, 20, 50)
@@ -278,7 +279,7 @@ def audit(
     features: Features | Mapping[Any, Features],
     truth: GroundTruth | Transitions,
     *,
-    inputs: npt.ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
     discount: float | None = None,
     seed: int = 0,
 ) -> Audit:
@@ -437,7 +438,7 @@ class _Baselines:
         return found
 
 
-def _as_features(given: npt.ArrayLike, label: object, rows: int) -> np.ndarray:
+def _as_features(given: ArrayLike, label: object, rows: int) -> np.ndarray:
     """Return features [n, p] of a number type, after a check."""
     array = np.asarray(given)
     name = f"features {label!r} [{rows}, p], a row for each state of the truth or of transitions"

@@ -36,6 +36,7 @@ from rlreps.plotting.style import (
     styled,
 )
 from rlreps.successor.measure.grids import BoxGrid, Grid
+from rlreps.typing import ArrayLike
 
 ACTIONS = ("up", "right", "down", "left")
 ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
@@ -159,15 +160,15 @@ def _goal_name(environment: PuddleWorld) -> str:
 
 @styled
 def plot_components(
-    components: Mapping[str, npt.ArrayLike],
+    components: Mapping[str, ArrayLike],
     *,
     bins: int | None = None,
     grid: BoxGrid | None = None,
-    cells: npt.ArrayLike | None = None,
-    coordinates: npt.ArrayLike | None = None,
+    cells: ArrayLike | None = None,
+    coordinates: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
     environment: PuddleWorld | None = None,
-    cosines: Mapping[str, npt.ArrayLike] | None = None,
+    cosines: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
     """Draw component i of every set in column i, one set under the other, as maps over a grid.
 
@@ -266,7 +267,7 @@ def plot_components(
 
 
 @styled
-def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure:
+def plot_coverage(points: ArrayLike, *, names: Sequence[str] = ()) -> Figure:
     """Draw where data were: the number of observations in each cell.
 
     Args:
@@ -306,7 +307,7 @@ def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure
 
 
 @styled
-def plot_pairs(pairs: Mapping[str, npt.ArrayLike], places: npt.ArrayLike, grid: BoxGrid) -> Figure:
+def plot_pairs(pairs: Mapping[str, ArrayLike], places: ArrayLike, grid: BoxGrid) -> Figure:
     """Draw pairs of states as lines between their places in a plane, a panel for each set.
 
     Args:
@@ -379,7 +380,7 @@ def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
 
 
 def magnitudes(
-    cosines: Mapping[str, npt.ArrayLike] | None,
+    cosines: Mapping[str, ArrayLike] | None,
     tables: Mapping[str, DoubleArray],
     titles: Sequence[str],
 ) -> dict[str, DoubleArray]:
@@ -447,7 +448,7 @@ def add_signed_bar(figure: Figure, label: str, *, aspect: float) -> None:
 
 
 @styled
-def plot_policy_and_value(environment: PuddleWorld, values: npt.ArrayLike) -> Figure:
+def plot_policy_and_value(environment: PuddleWorld, values: ArrayLike) -> Figure:
     """Draw two maps over the square: the value max_a Q(s, a), and the greedy action with arrows.
 
     Args:

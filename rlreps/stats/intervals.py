@@ -40,6 +40,7 @@ import numpy.typing as npt
 import scipy  # Loads its modules on first use: ``scipy.stats`` takes half a second.
 
 from rlreps.errors import InputError, require
+from rlreps.typing import ArrayLike
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -85,7 +86,7 @@ class StandardError(NamedTuple):
     freedom: float
 
 
-def standard_error(values: npt.ArrayLike, largest: float | None = None) -> StandardError:
+def standard_error(values: ArrayLike, largest: float | None = None) -> StandardError:
     """Compute the standard error of the mean over runs, [runs] or [runs, points].
 
     Args:
@@ -102,7 +103,7 @@ def standard_error(values: npt.ArrayLike, largest: float | None = None) -> Stand
     return StandardError(np.where(spread > rounding, spread, 0.0) / math.sqrt(runs), runs - 1)
 
 
-def welch_error(x: npt.ArrayLike, y: npt.ArrayLike) -> StandardError:
+def welch_error(x: ArrayLike, y: ArrayLike) -> StandardError:
     """Compute the standard error of a difference of means of unpaired runs, [runs] of each.
 
     It is Welch's (1947, "The generalization of Student's problem when several different population
@@ -134,7 +135,7 @@ def student_p_value(value: float, found: StandardError) -> float:
     return float(2.0 * scipy.stats.t.sf(abs(value) / found.error, found.freedom))
 
 
-def probability_above(x: npt.ArrayLike, y: npt.ArrayLike) -> Interval:
+def probability_above(x: ArrayLike, y: ArrayLike) -> Interval:
     """Compute the probability that a run of one method is above a run of another, [runs] of each.
 
     It is the probability of improvement (Agarwal et al. 2021, Section 4.3) if larger is better, the
@@ -195,7 +196,7 @@ def detectable_difference(found: StandardError, level: float) -> float:
     return float(scipy.special.nctdtrinc(found.freedom, 1.0 - _POWER, critical) * found.error)
 
 
-def mean_interval(values: npt.ArrayLike, largest: float | None = None) -> Interval:
+def mean_interval(values: ArrayLike, largest: float | None = None) -> Interval:
     """Compute the arithmetic mean over runs with an interval that allows for skewness.
 
     From three runs on, an end is where Hall's transformation of the t statistic has a quantile of
@@ -230,7 +231,7 @@ def mean_interval(values: npt.ArrayLike, largest: float | None = None) -> Interv
     return Interval(mean, mean - half * reach(quantile), mean + half * reach(-quantile))
 
 
-def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
+def interquartile_mean_interval(values: ArrayLike) -> Interval:
     """Compute the mean over runs without the lowest and the highest quarter, rounded down.
 
     Args:
@@ -263,9 +264,7 @@ def equal_outcomes_interval(value: float, runs: int, low: float, high: float) ->
     return Interval(value, *ends)
 
 
-def aggregate(
-    values: npt.ArrayLike, *, within: tuple[float, float] | None = None
-) -> dict[str, Any]:
+def aggregate(values: ArrayLike, *, within: tuple[float, float] | None = None) -> dict[str, Any]:
     """Compute both means for ``mean_interval``'s values, as columns of result files.
 
     Args:
@@ -286,7 +285,7 @@ def aggregate(
     return {**found, "runs": len(np.asarray(values))}
 
 
-def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
+def sign_flip_p_value(x: ArrayLike, y: ArrayLike) -> float:
     """Compute the two-sided p-value of the mean of x - y over pairs, by flips of their signs.
 
     Exact, by all 2^runs flips, up to 14 pairs; with more, by 16,384 random flips. If the methods
@@ -325,7 +324,7 @@ def holm(p_values: Sequence[float]) -> DoubleArray:
     return adjusted
 
 
-def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
+def sign_test(differences: ArrayLike, effect: float = 0.0) -> float:
     """Compute the two-sided exact p-value of the sign test of pairs; McNemar's test if all are ±1.
 
     With ``effect=0``, ties do not count (Conover 1999, Section 3.4). Otherwise the null hypothesis
@@ -364,7 +363,7 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     return min(1.0, 2.0 * min(largest))
 
 
-def detectable_share(differences: npt.ArrayLike, level: float) -> float:
+def detectable_share(differences: ArrayLike, level: float) -> float:
     """Compute the smallest difference of shares that the exact sign test of pairs would detect.
 
     The assumed experiment has as many pairs as ``differences``, and the same share with the rarer
@@ -397,7 +396,7 @@ def detectable_share(differences: npt.ArrayLike, level: float) -> float:
     return float(scipy.optimize.brentq(missing, against, 1.0 - against)) - against
 
 
-def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: float) -> DoubleArray:
+def samples_to_reach(steps: ArrayLike, curves: ArrayLike, threshold: float) -> DoubleArray:
     """Count the environment steps after which each run has reached a threshold.
 
     Evaluations are noisy, so one is not enough: a run reaches the threshold once two of three
@@ -421,7 +420,7 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
     return first
 
 
-def _finite(values: npt.ArrayLike) -> DoubleArray:
+def _finite(values: ArrayLike) -> DoubleArray:
     """Check values of runs and return them as [runs] or [runs, points]."""
     table = np.asarray(values, dtype=np.float64)
     require(

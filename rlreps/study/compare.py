@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from rlreps.app.figures import draw_curves, labelled
 from rlreps.app.job import Printed
@@ -38,6 +37,7 @@ from rlreps.study.grid import as_text, flag_of
 from rlreps.study.monitor import find_monitors, read_monitors
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.training import TrainingResult
+from rlreps.typing import ArrayLike
 
 LEVEL = 0.05
 """Level of all tests of a comparison together."""
@@ -57,7 +57,7 @@ _FILES = ("comparison.csv", "seeds.csv", "evaluations.json", "curves.png")
 
 Figures: TypeAlias = Mapping[str, Any]
 Logs: TypeAlias = Sequence[Path | str] | Mapping[Any, Path | str]
-Result: TypeAlias = Path | str | Logs | TrainingResult | Mapping[Any, float] | npt.ArrayLike
+Result: TypeAlias = Path | str | Logs | TrainingResult | Mapping[Any, float] | ArrayLike
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
