@@ -314,38 +314,40 @@ def audit(
     several = features if isinstance(features, Mapping) else {OURS: features}
     require(bool(several), "at least one set of features", "none")
     require("truth" not in several, "another name for features", "truth")
+    given: GroundTruth | Transitions
+    seen: Any
     if isinstance(truth, GroundTruth):
         require(discount is None, "no discount beside a ground truth, which has its own", discount)
         require(truth.num_states >= 4, "a truth of at least 4 states", truth.num_states)
-        data, seen = None, truth.observations
+        given, seen = truth, truth.observations
     else:
-        data = as_transitions(truth)
-        seen = data.observation
+        given = as_transitions(truth)
+        seen = given.observation
     if inputs is not None:
         _require_inputs(np.asarray(inputs), np.asarray(seen, np.float64))
     arrays = {
         label: each if callable(each) else _as_features(each, label, len(seen))
         for label, each in several.items()
     }
-    recorded: RecordedTruth | None = None
-    if data is not None:
+    if isinstance(given, GroundTruth):
+        against = RecordedTruth(truth=given, rows=slice(None), observations=seen)
+    else:  # After all checks, since it takes a while.
         gamma = FitConfig().discount if discount is None else discount
-        recorded = estimate_truth(data, components=LEADING[-1], discount=gamma, seed=seed)
-        truth, seen = recorded.truth, recorded.observations
-        arrays = {
-            label: each if callable(each) else each[recorded.rows] for label, each in arrays.items()
-        }
-    baselines, sets = _Baselines(truth, seed), {}
+        against = estimate_truth(given, components=LEADING[-1], discount=gamma, seed=seed)
+    baselines, sets = _Baselines(against.truth, seed), {}
     for label, each in arrays.items():
-        array = _as_features(each(seen), label, len(seen)) if callable(each) else each
+        found = each(against.observations) if callable(each) else each[against.rows]
+        array = _as_features(found, label, len(against.observations))
         sets[int(label) if isinstance(label, int | np.integer) else str(label)] = array
         baselines.prepare(array.shape[1])
     # Threads of BLAS would wait for each other, as problems are small: each set has one.
     workers = min(_MOST_WORKERS, len(sets), os.cpu_count() or 1)
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-        found = pool.map(lambda array: _audit_one(array, truth, baselines, seed), sets.values())
-        findings = dict(zip(sets, found, strict=True))
-    return Audit(truth=truth, findings=findings, notes=() if recorded is None else recorded.notes)
+        audited = pool.map(
+            lambda array: _audit_one(array, against.truth, baselines, seed), sets.values()
+        )
+        findings = dict(zip(sets, audited, strict=True))
+    return Audit(truth=against.truth, findings=findings, notes=against.notes)
 
 
 def _audit_one(

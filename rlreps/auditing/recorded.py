@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,27 +29,27 @@ _FEWEST_VISITS = 10
 """Observations that occur this often in the mean are counted."""
 _MOST_STATES = 10_000
 _MOST_FEATURES = 400
-"""Features φ of an observation in the fit: half of the default, for eight times the speed."""
+"""Features φ of an observation in the fit: half of the default, since its time grows as a cube."""
 _ALIKE = 0.5
-"""Least share of a component in the span of about as many components of either half."""
+"""Least share of a component, beyond chance, in the span of about as many of either half."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedTruth:
-    """What recorded data say of the components.
+    """What recorded data, or a ground truth, say of the components.
 
     Attributes:
         truth: The components in which both halves of the episodes agree, at the measured states,
             with the error that the halves give.
-        rows: Row of the data whose observation each measured state is, [n].
+        rows: Row of the data whose observation each measured state is, [n]; all of a ground truth.
         observations: The observations, as recorded, [n, ...].
         notes: What the numbers rest on, and what nobody can know from these data.
     """
 
     truth: GroundTruth
-    rows: npt.NDArray[np.int64]
-    observations: np.ndarray
-    notes: Sequence[str]
+    rows: npt.NDArray[np.int64] | slice
+    observations: Any
+    notes: Sequence[str] = ()
 
 
 def estimate_truth(
@@ -74,7 +75,7 @@ def estimate_truth(
     """
     require(len(data) >= _FEWEST_ROWS, f"at least {_FEWEST_ROWS} transitions", len(data))
     given = data
-    if data.num_states is None:
+    if data.num_states is None and not data.continuous:
         numbered, table = data.numbered()
         given = numbered if _FEWEST_VISITS * len(table) <= len(data) else data
     small = given.num_states is not None or given.observation.ndim <= 2
@@ -93,7 +94,8 @@ def estimate_truth(
         )
     half = kept.held_out(0.5, seed)
     halves = [_fit_part(whole, part) for part in (half, ~half)]
-    rows = _distinct(given.observation, np.flatnonzero(held))
+    keys = bytes_of(given.observation[held], given.observation.dtype)
+    rows = np.flatnonzero(held)[np.unique(keys, return_index=True)[1]]
     if given.num_states is not None:
         for part in halves:
             rows = rows[np.isin(given.observation[rows], part.solution.rows.observation)]
@@ -131,7 +133,8 @@ def estimate_truth(
         cells=cells,
         observed=jnp.asarray(data.observation[rows]),
     )
-    quality = [] if whole.quality is None else whole.quality.warnings()
+    quality = whole.quality
+    judged = [] if quality is None else [*quality.lines()[:1], *quality.warnings()]
     how = "counted" if isinstance(whole.solution.basis, UnitVectors) else "fitted by least squares"
     return RecordedTruth(
         truth=truth,
@@ -142,7 +145,7 @@ def estimate_truth(
             f"policy (discount {discount:g}), and measured at {format_number(len(rows))} "
             "observations of other episodes; two halves of the episodes agree on the leading "
             f"{count}, with an error of {format_number(float(error[-1]))}",
-            *quality,
+            *judged,
             "without a ground truth nobody knows the bias of the fit, states that the data do not "
             "reach, what an observation does not show, and other policies",
         ],
@@ -166,12 +169,6 @@ def _fit_part(whole: SuccessorRepresentation, part: np.ndarray) -> SuccessorRepr
     )
 
 
-def _distinct(observations: np.ndarray, rows: np.ndarray) -> npt.NDArray[np.int64]:
-    """Return the first of the rows with each distinct observation, in their order."""
-    keys = bytes_of(observations[rows], observations.dtype)
-    return np.sort(rows[np.unique(keys, return_index=True)[1]])
-
-
 def _components(fitted: SuccessorRepresentation, states: np.ndarray) -> PrincipalSubspace:
     """Decompose the centred features of a fit at some states."""
     features = fitted.features(states, scaling="singular").astype(np.float64)
@@ -181,9 +178,17 @@ def _components(fitted: SuccessorRepresentation, states: np.ndarray) -> Principa
 
 
 def _count_alike(basis: np.ndarray, halves: Sequence[np.ndarray]) -> int:
-    """Count the leading components that are in the span of about as many of either half."""
+    """Count the leading components that are in the span of about as many of either half.
+
+    Of such a span, half of what chance does not give must be there: fits in the same features have
+    the span of all their components in common, and noise has no more than its part of this.
+    """
+    size = int(basis.shape[1])
     for index, component in enumerate(basis.T):
-        reach = index + max(5, index) + 1  # Components of similar values may change places.
-        if min(np.sum(np.square(half[:, :reach].T @ component)) for half in halves) < _ALIKE:
-            return index
-    return basis.shape[1]
+        reach = min(index + max(5, index) + 1, size)  # Close singular values may change places.
+        for half in halves:
+            shares = np.square(half.T @ component)
+            least = max(_ALIKE, (1.0 - _ALIKE * (1.0 - reach / size)) * float(shares.sum()))
+            if float(shares[:reach].sum()) < least - 1e-9:
+                return index
+    return size

@@ -146,7 +146,7 @@ class Comparison:
                             "step_count": int(steps[point]),
                             **_numbers(curves, seed, point),
                         }
-                        for number, point in enumerate(np.flatnonzero(known), start=1)
+                        for number, point in enumerate(np.flatnonzero(known).tolist(), start=1)
                     },
                     "absolute_metrics": _numbers(finals, seed, 0),
                 }
@@ -272,15 +272,13 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
     Raises:
         InputError: If it has none.
     """
+    logs: Any = find_monitors(Path(result)) if isinstance(result, Path | str) else result
+    if isinstance(logs, Mapping | Sequence) and len(logs) > 0:
+        parts = logs.values() if isinstance(logs, Mapping) else logs
+        if all(isinstance(each, Path | str) for each in parts):
+            return _read_logs(label, logs)
     if isinstance(result, Path | str):
-        found_logs: Logs = find_monitors(Path(result))
-        return (
-            _read_logs(label, found_logs) if found_logs else _read(label, RunFolder(Path(result)))
-        )
-    listed = isinstance(result, Mapping | Sequence) and len(result) > 0
-    parts = [*result.values()] if isinstance(result, Mapping) else result
-    if listed and all(isinstance(each, Path | str) for each in parts):
-        return _read_logs(label, result)
+        return _read(label, RunFolder(Path(result)))
     about: dict[str, Any] = {"method": None, "d": None, "steps": None}
     if isinstance(result, TrainingResult):
         last = result.history[-1]

@@ -75,8 +75,8 @@ class AuditFeatures(Job[Audit]):
             basis = against.principal.basis
             of: dict[str, Any] = {"truth": {"states": against.num_states, "sha256": _digest(basis)}}
         else:
-            given = {} if self.discount is None else {"discount": self.discount}
-            fitted = Fit(data=against, given=FitConfig(**given)).describe()
+            given = FitConfig() if self.discount is None else FitConfig(discount=self.discount)
+            fitted = Fit(data=against, given=given).describe()
             of = {name: fitted[name] for name in ("data", "discount")}
         return {
             "features": {
