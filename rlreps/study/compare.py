@@ -17,7 +17,7 @@ from rlreps.errors import InputError, describe_differences, require
 from rlreps.files import require_free, write_atomically
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
-from rlreps.runs.folder import RunFolder, in_words
+from rlreps.runs.folder import RunFolder, in_words, without_nan
 from rlreps.stats import (
     FEWEST_BANDED,
     Interval,
@@ -259,7 +259,7 @@ def compare(
             columns = list(dict.fromkeys(column for row in rows for column in row))
             table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
             write_atomically(out / f"{name}.csv", table.to_csv().encode())
-        evaluations = json.dumps(comparison.evaluations(), indent=1)
+        evaluations = json.dumps(without_nan(comparison.evaluations()), indent=1)
         write_atomically(out / "evaluations.json", evaluations.encode())
         if curves:
             draw_curves(tuple(curves), out / "curves.png")

@@ -34,8 +34,8 @@ class AuditFeatures(Job[Audit]):
             for the observation of each row of the data. Files that are named by numbers are
             checkpoints of these steps.
         truth: A released ground truth (by default sutton-100), or the folder of a store.
-        data: Without a ground truth, an .npz file of transitions, as for fit: the components are
-            estimated from them.
+        data: An .npz file of transitions, as for fit, from which the components are estimated
+            instead; none by default.
         discount: Discount of the components of the data; by default 0.95.
         seed: Seed of halves, held-out episodes, labelled states and random rewards.
     """
