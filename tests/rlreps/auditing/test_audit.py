@@ -279,6 +279,14 @@ def test_every_planted_defect_is_named_and_sound_features_have_none(truth, sound
         assert name in [each.name for each in found.defects], name
 
 
+def test_components_that_the_truth_does_not_know_are_not_called_missing(truth, sound, random):
+    features = planted(truth, sound, random)["missing component"]
+    for error, named in ((0.02, True), (0.05, False)):
+        other = dataclasses.replace(truth, error=np.full(50, error))
+        defects = rlreps.audit(features, other).findings["features"].defects
+        assert ("missing component" in [each.name for each in defects]) is named
+
+
 def test_features_of_many_or_few_units_are_not_called_defective_for_their_number(truth, random):
     angle = np.asarray(truth.states, np.float64)[:, :1]
     centres = np.linspace(0.0, 6.2832, 140)[None, :]
