@@ -132,6 +132,20 @@ def test_names_that_a_page_mentions_exist(page):
         assert pydoc.locate(name) is not None, name
 
 
+def test_signatures_in_help_have_no_expanded_unions():
+    packages = [rlreps, rlreps.auditing, rlreps.plotting, rlreps.stats, rlreps.study]
+    packages += [rlreps.subspace, rlreps.successor, rlreps.streaming]
+    public = {
+        f"{package.__name__}.{name}": getattr(package, name)
+        for package in packages
+        for name in getattr(package, "__all__", dir(package))
+        if not name.startswith("_")
+    }
+    shown = {name: pydoc.render_doc(each) for name, each in public.items() if callable(each)}
+    assert "ArrayLike" in shown["rlreps.audit"]
+    assert [name for name, text in shown.items() if "_NestedSequence" in text] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_files_and_headings(page):
     text = re.sub(r"```.*?```|`[^`]*`", "", PAGES[page], flags=re.S)

@@ -1,13 +1,16 @@
 """Audit features: which components of a truth they hold, their health, and their use."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
 
 from rlreps.auditing.defects import Defect, find_defects
 from rlreps.auditing.measures import (
@@ -24,16 +27,19 @@ from rlreps.auditing.measures import (
     spans_of,
     standardise,
 )
+from rlreps.auditing.recorded import RecordedTruth, estimate_truth
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
 from rlreps.formatting import format_number
-from rlreps.plotting import Line, Panel, plot_components, plot_panels, save_figure
+from rlreps.plotting import Line, Panel, plot_components, plot_pairs, plot_panels, save_figure
 from rlreps.report.table import Table
 from rlreps.subspace import align
-from rlreps.successor import GroundTruth
+from rlreps.successor import FitConfig, GroundTruth, Transitions
+from rlreps.successor.fitting.data import as_transitions
+from rlreps.typing import ArrayLike
 
-Features: TypeAlias = npt.ArrayLike | Callable[[Any], npt.ArrayLike]
-"""Features of all states [n, p], or a function of the truth's observations that returns them."""
+Features: TypeAlias = ArrayLike | Callable[[Any], ArrayLike]
+"""Features of all states [n, p] or rows [N, p], or a function of observations that returns them."""
 
 LEADING = (1, 2, 5, 10, 20, 50)
 LABELLED = (10, 50, 200)
@@ -42,6 +48,8 @@ _REWARDS = 16
 _DRAWS = 8
 _STATES = 1_000
 _HEADLINE = 10
+_MOST_WORKERS = 4
+"""Largest number of sets at a time; each needs some copies of its features."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,12 +92,14 @@ class Audit:
     """FeatureFindings on one or several sets of features.
 
     Attributes:
-        truth: The truth.
+        truth: The truth; of recorded data, their components at the measured states.
         findings: Label → findings. A checkpoint has its step as label, one network "features".
+        notes: Of recorded data: what the numbers rest on, and what the data cannot tell.
     """
 
     truth: GroundTruth
     findings: Mapping[str | int, FeatureFindings]
+    notes: Sequence[str] = ()
 
     def lines(self) -> list[str]:
         """Return the audit in words: what is captured, and every defect with what to try."""
@@ -97,14 +107,18 @@ class Audit:
         for label, each in self.findings.items():
             name = "" if len(self.findings) == 1 else f"{label}: "
             k = min(_HEADLINE, len(each.components))
+            error = (
+                "" if self.truth.error is None else f", their error {self.truth.error[k - 1]:.3f}"
+            )
             lines.append(
                 f"{name}{each.leading(k):.3f} of the leading {k} components are in the span "
-                f"(chance {each.chance:.3f}), {each.held_out[:k].mean():.3f} at held-out states"
+                f"(chance {each.chance:.3f}{error}), {each.held_out[:k].mean():.3f} at held-out "
+                "states"
             )
             lines += [f"{name}{defect.line()}" for defect in each.defects]
             if not each.defects:
                 lines.append(f"{name}no known defect")
-        return lines
+        return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def table(self) -> Table:
         """Return what is captured of the leading components, a row for each k."""
@@ -216,6 +230,15 @@ class Audit:
         }
         return plot_components(maps, grid=grid, cells=self.truth.cells, cosines=cosines)
 
+    def aliases_figure(self) -> Figure | None:
+        """Draw which states are one in the features; None without a plane or aliased states."""
+        grid = self.truth.grid
+        pairs = {str(label): each.aliases for label, each in self.findings.items()}
+        pairs = {label: found for label, found in pairs.items() if len(found)}
+        if grid is None or len(grid.bins) != 2 or not pairs:
+            return None
+        return plot_pairs(pairs, np.asarray(self.truth.states), grid)
+
     def write(self, folder: str | Path) -> list[Path]:
         """Write the tables (CSV) and figures (PNG) to a folder; return their paths."""
         place = Path(folder)
@@ -239,6 +262,11 @@ class Audit:
                 self.components_figure(),
                 "The leading components, and their images in the features.",
             ),
+            "aliases": (
+                self.aliases_figure(),
+                "Aliased states: lines join states that are one in the features although the truth "
+                "tells them apart.",
+            ),
         }
         return [
             (save_figure(figure, folder / f"{name}.png"), caption)
@@ -249,9 +277,10 @@ class Audit:
 
 def audit(
     features: Features | Mapping[Any, Features],
-    truth: GroundTruth,
+    truth: GroundTruth | Transitions,
     *,
-    inputs: npt.ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    discount: float | None = None,
     seed: int = 0,
 ) -> Audit:
     """Measure any features against a truth: components, health, use, and known defects.
@@ -259,34 +288,66 @@ def audit(
     Nothing is trained but linear maps. Captured shares with an intercept do not change if features
     are shifted or mapped by an invertible matrix.
 
+    Without a ground truth, give recorded transitions. Their components are those of a fit, measured
+    at observations of held-out episodes, each distinct observation once
+    (``rlreps.auditing.recorded``). Truth and findings are then of these observations.
+
     Args:
-        features: Features [n, p] of the truth's n states, in its order; or a function of the
-            truth's ``observations`` [n, ...] that returns them; or several of these by name, or
-            by the step of a checkpoint.
-        truth: A ground truth, as from ``rlreps.successor.load``.
-        inputs: What the network saw when the features were computed, [n, ...]: compared with the
-            truth's observations, to tell unit coordinates from others.
-        seed: Seed of halves, labelled states and random rewards.
+        features: Features [n, p] of the truth's n states, in its order; of transitions, [N, p] of
+            ``observation`` in every row (features of ``next_observation`` are not needed); or a
+            function of observations [n, ...] that returns them; or several of these by name, or by
+            the step of a checkpoint.
+        truth: A ground truth, as from ``rlreps.successor.load``, or ``Transitions``.
+        inputs: What the network saw when the features were computed, [n, ...] or [N, ...]: compared
+            with the observations, to tell unit coordinates from others.
+        discount: γ of the components of transitions, 0.95 by default; a ground truth has its own.
+        seed: Seed of halves, held-out episodes, labelled states and random rewards.
 
     Returns:
         The audit; ``lines`` has its verdict in words.
 
     Raises:
-        InputError: For features of another shape or with entries that are not finite.
+        InputError: For features of another shape or with entries that are not finite, or
+            transitions that tell no component.
     """
     require_positive("seed", seed, least=0)
     several = features if isinstance(features, Mapping) else {OURS: features}
     require(bool(several), "at least one set of features", "none")
     require("truth" not in several, "another name for features", "truth")
-    require(truth.num_states >= 4, "a truth of at least 4 states", truth.num_states)
+    given: GroundTruth | Transitions
+    seen: Any
+    if isinstance(truth, GroundTruth):
+        require(discount is None, "no discount beside a ground truth, which has its own", discount)
+        require(truth.num_states >= 4, "a truth of at least 4 states", truth.num_states)
+        given, seen = truth, truth.observations
+    else:
+        given = as_transitions(truth)
+        seen = given.observation
     if inputs is not None:
-        _require_inputs(np.asarray(inputs), truth)
-    found, baselines = {}, _Baselines(truth, seed)
-    for label, each in several.items():
-        array = _as_features(each, label, truth)
-        key = int(label) if isinstance(label, int | np.integer) else str(label)
-        found[key] = _audit_one(array, truth, baselines, seed)
-    return Audit(truth=truth, findings=found)
+        _require_inputs(np.asarray(inputs), np.asarray(seen, np.float64))
+    arrays = {
+        label: each if callable(each) else _as_features(each, label, len(seen))
+        for label, each in several.items()
+    }
+    if isinstance(given, GroundTruth):
+        against = RecordedTruth(truth=given, rows=slice(None), observations=seen)
+    else:  # After all checks, since it takes a while.
+        gamma = FitConfig().discount if discount is None else discount
+        against = estimate_truth(given, components=LEADING[-1], discount=gamma, seed=seed)
+    baselines, sets = _Baselines(against.truth, seed), {}
+    for label, each in arrays.items():
+        found = each(against.observations) if callable(each) else each[against.rows]
+        array = _as_features(found, label, len(against.observations))
+        sets[int(label) if isinstance(label, int | np.integer) else str(label)] = array
+        baselines.prepare(array.shape[1])
+    # Threads of BLAS would wait for each other, as problems are small: each set has one.
+    workers = min(_MOST_WORKERS, len(sets), os.cpu_count() or 1)
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+        audited = pool.map(
+            lambda array: _audit_one(array, against.truth, baselines, seed), sets.values()
+        )
+        findings = dict(zip(sets, audited, strict=True))
+    return Audit(truth=against.truth, findings=findings, notes=against.notes)
 
 
 def _audit_one(
@@ -314,7 +375,15 @@ def _audit_one(
         aliased=aliased,
         aliases=pairs,
         values=baselines.compare(features),
-        defects=find_defects(health, shares, float(leading), aliased, states=states, units=units),
+        defects=find_defects(
+            health,
+            shares,
+            float(leading),
+            aliased,
+            error=truth.error,
+            states=states,
+            units=units,
+        ),
     )
 
 
@@ -339,20 +408,24 @@ class _Baselines:
         self._coordinates = np.asarray(truth.coordinates, np.float64)
         self._known: dict[int, dict[str, DoubleArray]] = {}
 
-    def compare(self, features: np.ndarray) -> dict[str, DoubleArray]:
-        """Return the R² of features [n, p], and of others of the same p."""
-        units = features.shape[1]
-        if units not in self._known:
-            frequencies = self._random.normal(size=(self._coordinates.shape[1], units))
-            phases = self._random.uniform(0.0, 2.0 * np.pi, size=units)
+    def prepare(self, units: int) -> None:
+        """Compute the R² of others of this p."""
+        if units in self._known:
+            return
+        frequencies = self._random.normal(size=(self._coordinates.shape[1], units))
+        phases = self._random.uniform(0.0, 2.0 * np.pi, size=units)
+        with threadpool_limits(1, user_api="blas"):
             self._known[units] = {
                 "exact components": self._score(self.rows[:, :units]),
                 "random cosines": self._score(
                     np.cos(2.0 * np.pi * self._coordinates @ frequencies + phases)
                 ),
-                "noise": self._score(self._random.normal(size=features.shape)),
+                "noise": self._score(self._random.normal(size=(len(self.rows), units))),
             }
-        return {OURS: self._score(standardise(features)), **self._known[units]}
+
+    def compare(self, features: np.ndarray) -> dict[str, DoubleArray]:
+        """Return the R² of features [n, p], and of others of the same, prepared p."""
+        return {OURS: self._score(standardise(features)), **self._known[features.shape[1]]}
 
     def _score(self, features: DoubleArray) -> DoubleArray:
         scores = np.full((len(LABELLED), _DRAWS, _REWARDS), np.nan)
@@ -367,11 +440,11 @@ class _Baselines:
         return found
 
 
-def _as_features(given: Features, label: object, truth: GroundTruth) -> np.ndarray:
+def _as_features(given: ArrayLike, label: object, rows: int) -> np.ndarray:
     """Return features [n, p] of a number type, after a check."""
-    array = np.asarray(given(truth.observations) if callable(given) else given)
-    name = f"features {label!r} [{truth.num_states}, p], a row for each state of the truth"
-    fits = array.ndim == 2 and len(array) == truth.num_states and array.shape[1] >= 1
+    array = np.asarray(given)
+    name = f"features {label!r} [{rows}, p], a row for each state of the truth or of transitions"
+    fits = array.ndim == 2 and len(array) == rows and array.shape[1] >= 1
     require(fits, name, f"shape {array.shape}")
     require(array.dtype.kind in "iufb", f"features {label!r} of real numbers", array.dtype.name)
     finite = np.isfinite(array).all(axis=1)
@@ -383,9 +456,8 @@ def _as_features(given: Features, label: object, truth: GroundTruth) -> np.ndarr
     return array
 
 
-def _require_inputs(inputs: np.ndarray, truth: GroundTruth) -> None:
-    """Check that inputs are the truth's observations, up to a tenth of their range."""
-    seen = np.asarray(truth.observations, np.float64)
+def _require_inputs(inputs: np.ndarray, seen: np.ndarray) -> None:
+    """Check that inputs are the observations, up to a tenth of their range."""
     require(inputs.shape == seen.shape, f"inputs of shape {seen.shape}", f"shape {inputs.shape}")
     given = inputs.astype(np.float64)
     allowed = 0.1 * np.ptp(seen, axis=0) + 1e-6 * np.abs(seen).max()

@@ -19,6 +19,7 @@ SCALE = 1e4
 FEWEST_STATES = 4
 BY_CHANCE = 0.1
 ABSENT, PRESENT = 0.05, 0.5
+UNKNOWN = 0.03
 """Bounds of the defects, as ``find_defects`` states them."""
 
 
@@ -46,6 +47,7 @@ def find_defects(
     held_out: float,
     aliased: float,
     *,
+    error: DoubleArray | None,
     states: int,
     units: int,
 ) -> list[Defect]:
@@ -56,6 +58,7 @@ def find_defects(
         components: Share of each leading component in their span, [k].
         held_out: R² of the leading ten components at states held out.
         aliased: Share of states that have an alias.
+        error: The truth's own error of the leading k components for each k, if known.
         states: n.
         units: p.
     """
@@ -64,7 +67,7 @@ def find_defects(
         return of_rank  # The others would follow from it.
     found = [
         *of_rank,
-        *_of_contents(health, components, held_out, aliased, states),
+        *_of_contents(health, components, held_out, aliased, error, states),
         *_of_units(health),
     ]
     if states < FEWEST_STATES * units:
@@ -96,7 +99,12 @@ def _of_rank(health: Health, units: int) -> Iterator[Defect]:
 
 
 def _of_contents(
-    health: Health, components: DoubleArray, held_out: float, aliased: float, states: int
+    health: Health,
+    components: DoubleArray,
+    held_out: float,
+    aliased: float,
+    error: DoubleArray | None,
+    states: int,
 ) -> Iterator[Defect]:
     if held_out < BY_CHANCE:
         yield Defect(
@@ -119,7 +127,9 @@ def _of_contents(
     lost = [
         index + 1
         for index, share in enumerate(components[: min(10, health.rank)])
-        if share < bound and float(np.median(components[index + 1 : index + 4])) > PRESENT
+        if share < bound
+        and (error is None or error[index] < UNKNOWN)
+        and float(np.median(components[index + 1 : index + 4])) > PRESENT
     ]
     if lost:
         several = len(lost) > 1

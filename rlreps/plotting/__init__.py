@@ -12,6 +12,7 @@ from rlreps.plotting.maps import (
     plot_components,
     plot_coverage,
     plot_environment,
+    plot_pairs,
     plot_policy_and_value,
 )
 from rlreps.plotting.style import (
@@ -35,6 +36,7 @@ __all__ = [
     "plot_curves",
     "plot_environment",
     "plot_fit",
+    "plot_pairs",
     "plot_panels",
     "plot_policy_and_value",
     "plot_reconstructions",

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rlreps.plotting.lines import REFERENCE, Line, Panel, have_intervals, joined, plot_panels
 from rlreps.plotting.style import OKABE_ITO, plain_log_ticks, series_style, styled
+from rlreps.typing import ArrayLike
 
 DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 
@@ -48,7 +48,7 @@ def plot_curves(
 
 
 def plot_subspace_error(
-    errors: Mapping[str, npt.ArrayLike], *, y_label: str = DISTANCE_FROM_TRUTH
+    errors: Mapping[str, ArrayLike], *, y_label: str = DISTANCE_FROM_TRUTH
 ) -> Figure:
     """Draw subspace distances that represent an error over d = 1 … k, both axes logarithmic.
 
@@ -65,9 +65,9 @@ def plot_subspace_error(
 
 @styled
 def plot_fit(
-    predicted: npt.ArrayLike,
-    realised: npt.ArrayLike,
-    effective_rows: npt.ArrayLike,
+    predicted: ArrayLike,
+    realised: ArrayLike,
+    effective_rows: ArrayLike,
     *,
     fewest: float,
 ) -> Figure:
@@ -110,7 +110,7 @@ def plot_fit(
 
 @styled
 def plot_spectrum(
-    singular_values: npt.ArrayLike, total_energy: float, *, marks: Sequence[int] = (10, 50, 100)
+    singular_values: ArrayLike, total_energy: float, *, marks: Sequence[int] = (10, 50, 100)
 ) -> Figure:
     """Draw singular values (logarithmic) and the energy of the leading ones, in percent.
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from rlreps.plotting.maps import MOST_MAPS, add_signed_bar, draw_signed, magnitudes
 from rlreps.plotting.style import DoubleArray, styled
+from rlreps.typing import ArrayLike
 
 _SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
 """Inches: width of one small image, width of row labels, height of the figure's margins, and height
@@ -18,7 +19,7 @@ of column titles or of a line below every row."""
 
 @styled
 def plot_reconstructions(
-    rows: Mapping[str, npt.ArrayLike], *, notes: Mapping[str, str] | None = None
+    rows: Mapping[str, ArrayLike], *, notes: Mapping[str, str] | None = None
 ) -> Figure:
     """Draw a row of grey images for each name, the same image in each column.
 
@@ -40,10 +41,10 @@ def plot_reconstructions(
 
 @styled
 def plot_signed_images(
-    rows: Mapping[str, npt.ArrayLike],
+    rows: Mapping[str, ArrayLike],
     *,
     titles: Sequence[str],
-    cosines: Mapping[str, npt.ArrayLike] | None = None,
+    cosines: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
     """Draw a row of images of signed values for each name, such as principal components.
 

@@ -21,6 +21,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from rlreps.errors import InputError, require, require_choice
 from rlreps.plotting.style import MUTED, DoubleArray, plain_log_ticks, series_style, styled
 from rlreps.stats import FEWEST_BANDED, interquartile_mean_interval, mean_interval
+from rlreps.typing import ArrayLike
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 
@@ -63,11 +64,11 @@ class Line:
     """
 
     label: str
-    x: npt.ArrayLike
-    mean: npt.ArrayLike
-    low: npt.ArrayLike | None = None
-    high: npt.ArrayLike | None = None
-    runs: npt.ArrayLike | None = None
+    x: ArrayLike
+    mean: ArrayLike
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+    runs: ArrayLike | None = None
     variant: str | None = None
 
     def __post_init__(self) -> None:
@@ -85,8 +86,8 @@ class Line:
     def of_runs(
         cls,
         label: str,
-        x: npt.ArrayLike,
-        runs: npt.ArrayLike,
+        x: ArrayLike,
+        runs: ArrayLike,
         *,
         middle: bool = False,
         within: tuple[float, float] | None = None,
@@ -143,7 +144,7 @@ class Panel:
 
     title: str
     lines: Sequence[Line]
-    noise_floor: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
+    noise_floor: tuple[ArrayLike, ArrayLike] | None = None
 
 
 @styled
@@ -244,7 +245,7 @@ def plot_panels(
     return figure
 
 
-def joined(parts: Iterable[npt.ArrayLike | None]) -> DoubleArray:
+def joined(parts: Iterable[ArrayLike | None]) -> DoubleArray:
     """Join arrays of any shapes into one [entries]."""
     known = [np.ravel(np.asarray(part, np.float64)) for part in parts if part is not None]
     return np.concatenate([np.empty(0), *known])

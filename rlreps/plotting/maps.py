@@ -36,11 +36,13 @@ from rlreps.plotting.style import (
     styled,
 )
 from rlreps.successor.measure.grids import BoxGrid, Grid
+from rlreps.typing import ArrayLike
 
 ACTIONS = ("up", "right", "down", "left")
 ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
 # Okabe & Ito (2008), lightened so that arrows and outlines are visible on them.
 _ACTION_COLOURS = ("#8fc1e3", "#f2d98a", "#d9d9d9", "#e9a584")
+_MOST_PAIRS = 40
 _MOST_ARROWS = 13
 """Largest number of arrows along each axis; more would be too small to read."""
 
@@ -160,15 +162,15 @@ def _goal_name(environment: PuddleWorld) -> str:
 
 @styled
 def plot_components(
-    components: Mapping[str, npt.ArrayLike],
+    components: Mapping[str, ArrayLike],
     *,
     bins: int | None = None,
     grid: BoxGrid | None = None,
-    cells: npt.ArrayLike | None = None,
-    coordinates: npt.ArrayLike | None = None,
+    cells: ArrayLike | None = None,
+    coordinates: ArrayLike | None = None,
     labels: Sequence[str] | None = None,
     environment: PuddleWorld | None = None,
-    cosines: Mapping[str, npt.ArrayLike] | None = None,
+    cosines: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
     """Draw component i of every set in column i, one set under the other, as maps over a grid.
 
@@ -268,7 +270,7 @@ def plot_components(
 
 
 @styled
-def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure:
+def plot_coverage(points: ArrayLike, *, names: Sequence[str] = ()) -> Figure:
     """Draw where data were: the number of observations in each cell.
 
     Args:
@@ -304,6 +306,32 @@ def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure
     )
     bar = figure.colorbar(image, ax=axes, label="observations (grey: none)")
     plain_log_ticks(bar.ax.yaxis)
+    return figure
+
+
+@styled
+def plot_pairs(pairs: Mapping[str, ArrayLike], places: ArrayLike, grid: BoxGrid) -> Figure:
+    """Draw pairs of states as lines between their places in a plane, a panel for each set.
+
+    Args:
+        pairs: Sets by name, indices of states [m, 2]. Every state is a point; at most 40 lines,
+            evenly spaced in the set, keep a panel legible.
+        places: Places of all states, [n, 2], in the units of the grid.
+        grid: The box, and the names of its two axes.
+    """
+    points = np.asarray(places, np.float64)
+    figure = Figure(figsize=(0.8 + 3.2 * len(pairs), 3.4))
+    panels = figure.subplots(1, len(pairs), squeeze=False, sharey=True)[0]
+    for axes, (name, indices) in zip(panels, pairs.items(), strict=True):
+        ends = points[np.asarray(indices)]
+        lines = ends[:: math.ceil(len(ends) / _MOST_PAIRS)]
+        axes.plot(*lines.transpose(2, 1, 0), color=OKABE_ITO[0], linewidth=0.7, alpha=0.6)
+        axes.plot(*ends.reshape(-1, 2).T, ".", color=OKABE_ITO[1], markersize=4.0)
+        axes.set(xlim=(grid.low[0], grid.high[0]), ylim=(grid.low[1], grid.high[1]))
+        axes.set(xlabel=grid.names[0], title=textwrap.fill(name, 2 * _NAME_WIDTH))
+        axes.spines[:].set_visible(True)
+        axes.set_box_aspect(1)
+    panels[0].set_ylabel(grid.names[1])
     return figure
 
 
@@ -355,7 +383,7 @@ def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
 
 
 def magnitudes(
-    cosines: Mapping[str, npt.ArrayLike] | None,
+    cosines: Mapping[str, ArrayLike] | None,
     tables: Mapping[str, DoubleArray],
     titles: Sequence[str],
 ) -> dict[str, DoubleArray]:
@@ -423,7 +451,7 @@ def add_signed_bar(figure: Figure, label: str, *, aspect: float) -> None:
 
 
 @styled
-def plot_policy_and_value(environment: PuddleWorld, values: npt.ArrayLike) -> Figure:
+def plot_policy_and_value(environment: PuddleWorld, values: ArrayLike) -> Figure:
     """Draw two maps over the square: the value max_a Q(s, a), and the greedy action with arrows.
 
     Args:

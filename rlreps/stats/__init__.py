@@ -27,11 +27,13 @@ from rlreps.stats.intervals import (
     holm,
     interquartile_mean_interval,
     mean_interval,
+    probability_above,
     samples_to_reach,
     sign_flip_p_value,
     sign_test,
     standard_error,
     student_interval,
+    student_p_value,
     welch_error,
 )
 
@@ -60,10 +62,12 @@ __all__ = [
     "judge_family",
     "judge_share",
     "mean_interval",
+    "probability_above",
     "samples_to_reach",
     "sign_flip_p_value",
     "sign_test",
     "standard_error",
     "student_interval",
+    "student_p_value",
     "welch_error",
 ]

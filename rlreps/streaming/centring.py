@@ -16,6 +16,7 @@ from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import LearningRate, StreamingRule, require_batch
 from rlreps.streaming.rules.combining import shares
 from rlreps.streaming.rules.incremental_pca import IncrementalState
+from rlreps.typing import ArrayLike
 
 LEAST_UNIT = 2.0**-400
 """Unit of rows without differences. The squares of all units are float64 numbers."""
@@ -43,7 +44,7 @@ class Units(NamedTuple):
     unit: float = LEAST_UNIT
 
     @classmethod
-    def of(cls, origin: npt.ArrayLike, rows: Any, most: float = MOST) -> Self:
+    def of(cls, origin: ArrayLike, rows: Any, most: float = MOST) -> Self:
         """Return the units of a stream that begins with some rows.
 
         Args:

@@ -1,13 +1,13 @@
 """Comparison of results: finished runs (``rlreps compare``), trainings and arrays of one's own."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from rlreps.app.figures import draw_curves, labelled
 from rlreps.app.job import Printed
@@ -17,37 +17,47 @@ from rlreps.errors import InputError, describe_differences, require
 from rlreps.files import require_free, write_atomically
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
-from rlreps.runs.folder import RunFolder, in_words
+from rlreps.runs.folder import RunFolder, in_words, without_nan
 from rlreps.stats import (
     FEWEST_BANDED,
     Interval,
     Sample,
     detectable_difference,
     format_interval,
+    holm,
+    interquartile_mean_interval,
     interval_columns,
+    probability_above,
     student_interval,
+    student_p_value,
     welch_error,
 )
 from rlreps.study import sweep
 from rlreps.study.grid import as_text, flag_of
+from rlreps.study.monitor import find_monitors, read_monitors
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.training import TrainingResult
+from rlreps.typing import ArrayLike
 
 LEVEL = 0.05
-"""Level of the test behind the smallest detectable difference."""
+"""Level of all tests of a comparison together."""
 
-VALUE = "value"
+VALUE, RETURN = "value", "return"
 
 MEASURES = {
     VALUE: "value",
+    RETURN: "return",
     "subspace_distance": "subspace distance",
     "relative_excess_loss": "excess loss",
     "r_squared": "R² on held-out episodes",
 }
 """Name in files → title."""
 
+_FILES = ("comparison.csv", "seeds.csv", "evaluations.json", "curves.png")
+
 Figures: TypeAlias = Mapping[str, Any]
-Result: TypeAlias = Path | str | TrainingResult | Mapping[Any, float] | npt.ArrayLike
+Logs: TypeAlias = Sequence[Path | str] | Mapping[Any, Path | str]
+Result: TypeAlias = Path | str | Logs | TrainingResult | Mapping[Any, float] | ArrayLike
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,6 +71,8 @@ class FinalFigures:
             subtracted.
         measures: Name in ``MEASURES`` → the figure of every seed.
         diverged: Number of runs that diverged and count with the worst values.
+        steps: Steps of the learning curves, [points].
+        curves: Name in ``MEASURES`` → learning curves of results in memory, [seeds, points].
     """
 
     label: str
@@ -68,6 +80,8 @@ class FinalFigures:
     problem: Mapping[str, Any]
     measures: Mapping[str, Sample]
     diverged: int = 0
+    steps: Sequence[float] = ()
+    curves: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def seeds(self) -> Sequence[Any]:
@@ -82,18 +96,22 @@ class Comparison:
     Attributes:
         first: Label of the run that is subtracted from the others.
         rows: One row for every run and measure: ``run``, ``method``, ``d``, ``steps``,
-            ``measure``, ``seeds`` (how many), ``mean``, ``mean_low``, ``mean_high``, ``pairs``,
-            ``difference``, ``difference_low``, ``difference_high`` and ``detectable``. If ``pairs``
-            is 0, the difference has Welch's interval.
+            ``measure``, ``seeds`` (how many), ``mean`` and ``interquartile_mean`` with their ends
+            (``mean_low``, ``mean_high``, ...), ``pairs``, ``difference`` with its ends, ``p_value``
+            (Student's t, or Welch's if ``pairs`` is 0; corrected for the number of differences by
+            Holm's method), ``detectable`` and ``probability_above`` with its ends: that a run is
+            above a run of the first, the probability of improvement if larger is better.
         seeds: One row for every run and seed: ``run``, ``method``, ``d``, ``steps``, ``seed`` and
             the measures.
         notes: Remarks that a reader of the rows needs.
+        runs: The figures behind the rows.
     """
 
     first: str
     rows: Sequence[Mapping[str, Any]]
     seeds: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
+    runs: Sequence[FinalFigures]
 
     def lines(self) -> list[str]:
         """Return a verdict in words for each difference from the first result."""
@@ -105,6 +123,37 @@ class Comparison:
         ]
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
+    def evaluations(self) -> dict[str, Any]:
+        """Return all figures in the layout of Gorsane et al. 2022, which marl-eval reads.
+
+        Its ``create_matrices_for_rliable`` makes the arrays that rliable takes. The levels are
+        "rlreps", the environment (or "task"), the label, the run, and the step or
+        ``absolute_metrics``, which holds the final figures. Each figure is a list of one number:
+        the mean of a seed's episodes. Environments and measures are in lower case, as marl-eval
+        looks them up.
+        """
+        found: dict[str, Any] = {}
+        for run in self.runs:
+            task = found.setdefault(str(run.problem.get("environment", "task")).lower(), {})
+            steps = run.steps or [run.about["steps"] or 0]
+            curves = run.curves or {name: s.values[:, None] for name, s in run.measures.items()}
+            known = np.all([np.isfinite(curve).all(axis=0) for curve in curves.values()], axis=0)
+            finals = {name: sample.values[:, None] for name, sample in run.measures.items()}
+            task[run.label] = {
+                f"run_{seed + 1}": {
+                    **{
+                        f"step_{number}": {
+                            "step_count": int(steps[point]),
+                            **_numbers(curves, seed, point),
+                        }
+                        for number, point in enumerate(np.flatnonzero(known).tolist(), start=1)
+                    },
+                    "absolute_metrics": _numbers(finals, seed, 0),
+                }
+                for seed in range(len(run.seeds))
+            }
+        return {"rlreps": found}
+
     def show(self) -> Iterator[Printed]:
         """Yield the table and the notes."""
         cells = [
@@ -113,21 +162,29 @@ class Comparison:
                 MEASURES[row["measure"]],
                 row["seeds"],
                 format_interval(_interval(row, "mean")),
+                row["interquartile_mean"],
                 format_interval(_interval(row, "difference"), signed=True)
                 if "difference" in row
                 else None,
                 {None: None, 0: "no"}.get(row.get("pairs"), f"{row.get('pairs')} pairs"),
+                row.get("p_value"),
                 row.get("detectable"),
+                row.get("probability_above"),
             )
             for row in self.rows
         ]
-        header = ("run", "measure", "seeds", "final", f"difference from {self.first}")
-        caption = (
-            "Final figures and differences with 95 % intervals over seeds; the last column is the "
-            f"smallest difference that a test at the {100 * LEVEL:g} % level detects in 80 of 100 "
-            "cases"
+        header = (
+            *("run", "measure", "seeds", "final", "interquartile mean"),
+            *(f"difference from {self.first}", "paired by seed", "p", "detectable"),
+            f"P(above {self.first})",
         )
-        yield Table((*header, "paired by seed", "detectable"), cells, caption)
+        caption = (
+            "Final figures and differences with 95 % intervals over seeds; p-values corrected for "
+            "the number of differences (Holm); the smallest difference that such a test at the "
+            f"{100 * LEVEL:g} % level detects in 80 of 100 cases; the probability that a run is "
+            "above a run of the first"
+        )
+        yield Table(header, cells, caption)
         yield from (f"note: {note}" for note in self.notes)
 
 
@@ -135,9 +192,11 @@ def print_comparison(runs: tuple[Path, ...], out: Path | None = None) -> Iterato
     """Compare finished runs with the first run: one table, with intervals over seeds.
 
     Args:
-        runs: Folders of train, train-live, sweep and fit; every point of a sweep counts as a run.
-        out: Folder for the table (comparison.csv), every seed's figures (seeds.csv) and the
-            learning curves (curves.png); none by default.
+        runs: Folders of train, train-live, sweep and fit, where every point of a sweep counts as a
+            run; or folders with monitor.csv files of Stable-Baselines3.
+        out: Folder for the table (comparison.csv), every seed's figures (seeds.csv), the same for
+            marl-eval and rliable (evaluations.json) and the learning curves (curves.png); none by
+            default.
     """
     return compare(runs, out).show()
 
@@ -148,8 +207,8 @@ def compare(
     """Compare results with the first of them, by their seeds.
 
     Results with the same seeds, or with at least five seeds in common, are compared in pairs with
-    equal seeds; others are compared by Welch's t. If a seed has several episodes, give the mean of
-    the episodes.
+    equal seeds; others are compared by Welch's t. Episodes are not seeds: of a seed's episodes, the
+    mean counts.
 
     Args:
         results: Label → result, or folders alone. A result is the folder of ``train``,
@@ -166,15 +225,16 @@ def compare(
     if out is not None:
         is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
         require(is_folder, "a folder to write tables and curves in", str(out))
-        require_free(out, "a comparison", own=("comparison.csv", "seeds.csv", "curves.png"))
+        require_free(out, "a comparison", own=_FILES)
     pairs: Sequence[tuple[str, Any]]
     if isinstance(results, Mapping):
         pairs = [*results.items()]
     else:
         pairs = labelled([Path(each) for each in results])
     runs = [run for label, result in pairs for run in _find_figures(str(label), result)]
-    paths = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
-    curves = [path for path in paths if RunFolder(path).kind in (train.KIND, live.KIND)]
+    folders = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
+    folders = [each for each in folders if not find_monitors(each)]
+    curves = [each for each in folders if RunFolder(each).kind in (train.KIND, live.KIND)]
     require(len(runs) >= 2, "at least two runs to compare", len(runs))
     first = runs[0]
     for run in runs:
@@ -182,7 +242,7 @@ def compare(
         require(shared, f"a measure that {first.label} has, {[*first.measures]}", [*run.measures])
     comparison = Comparison(
         first=first.label,
-        rows=[_row(run, first, name) for name in MEASURES for run in runs if name in run.measures],
+        rows=_rows(runs),
         seeds=[
             {
                 **{"run": run.label, **run.about, "seed": seed},
@@ -192,12 +252,15 @@ def compare(
             for index, seed in enumerate(run.seeds)
         ],
         notes=[note for run in runs for note in _notes(run, first)],
+        runs=runs,
     )
     if out is not None:
         for name, rows in (("comparison", comparison.rows), ("seeds", comparison.seeds)):
             columns = list(dict.fromkeys(column for row in rows for column in row))
             table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
             write_atomically(out / f"{name}.csv", table.to_csv().encode())
+        evaluations = json.dumps(without_nan(comparison.evaluations()), indent=1)
+        write_atomically(out / "evaluations.json", evaluations.encode())
         if curves:
             draw_curves(tuple(curves), out / "curves.png")
     return comparison
@@ -209,6 +272,11 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
     Raises:
         InputError: If it has none.
     """
+    logs: Any = find_monitors(Path(result)) if isinstance(result, Path | str) else result
+    if isinstance(logs, Mapping | Sequence) and len(logs) > 0:
+        parts = logs.values() if isinstance(logs, Mapping) else logs
+        if all(isinstance(each, Path | str) for each in parts):
+            return _read_logs(label, logs)
     if isinstance(result, Path | str):
         return _read(label, RunFolder(Path(result)))
     about: dict[str, Any] = {"method": None, "d": None, "steps": None}
@@ -219,7 +287,15 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
         about["steps"] = last["step"]
         return [
             FinalFigures(
-                label=label, about=about, problem={}, measures=_samples(result.seeds, found)
+                label=label,
+                about=about,
+                problem={},
+                measures=_samples(result.seeds, found),
+                steps=[each["step"] for each in result.history],
+                curves={
+                    name: np.array([each[name] for each in result.history], np.float64).T
+                    for name in found
+                },
             )
         ]
     seeds: Sequence[Any] = [*result] if isinstance(result, Mapping) else []
@@ -230,21 +306,70 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
     except (TypeError, ValueError) as error:
         raise InputError(f"expected {expected}, got {error}") from error
     require(values.ndim in (1, 2) and values.size > 0, expected, f"shape {values.shape}")
-    final = values.reshape(len(values), -1)[:, -1]
+    curves = values.reshape(len(values), -1)
+    final = curves[:, -1]
     require(bool(np.isfinite(final).all()), expected, final)
     sample = Sample(final, seeds or range(len(final)))
-    return [FinalFigures(label=label, about=about, problem={}, measures={VALUE: sample})]
+    return [
+        FinalFigures(
+            label=label,
+            about=about,
+            problem={},
+            measures={VALUE: sample},
+            steps=range(1, curves.shape[1] + 1),
+            curves={VALUE: curves},
+        )
+    ]
 
 
-def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
+def _read_logs(label: str, logs: Logs) -> list[FinalFigures]:
+    """Read logs of Stable-Baselines3, one for each seed."""
+    paths = [*logs.values()] if isinstance(logs, Mapping) else logs
+    found = read_monitors([Path(each) for each in paths])
+    seeds = [*logs] if isinstance(logs, Mapping) else range(len(paths))
+    return [
+        FinalFigures(
+            label=label,
+            about={"method": None, "d": None, "steps": int(found.steps[-1])},
+            problem={"environment": ", ".join(found.environments)},
+            measures={RETURN: Sample(found.returns[:, -1], seeds)},
+            steps=found.steps.tolist(),
+            curves={RETURN: found.returns},
+        )
+    ]
+
+
+def _numbers(curves: Mapping[str, np.ndarray], seed: int, point: int) -> dict[str, list[float]]:
+    return {name.replace("_", " "): [float(each[seed, point])] for name, each in curves.items()}
+
+
+def _rows(runs: Sequence[FinalFigures]) -> list[dict[str, Any]]:
+    """Return the rows of a comparison, with p-values and effects for the number of differences."""
+    first = runs[0]
+    pairs = [(run, name) for name in MEASURES for run in runs if name in run.measures]
+    tests = sum(_comparable(run, first, name) for run, name in pairs)
+    rows = [_row(run, first, name, LEVEL / max(tests, 1)) for run, name in pairs]
+    tested = [row for row in rows if row.get("p_value") is not None]
+    for row, p_value in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
+        row["p_value"] = float(p_value)
+    return rows
+
+
+def _comparable(run: FinalFigures, first: FinalFigures, name: str) -> bool:
+    return run is not first and name in first.measures and run.problem == first.problem
+
+
+def _row(run: FinalFigures, first: FinalFigures, name: str, level: float) -> dict[str, Any]:
+    """Return the row of a run and measure, with a p-value that is not corrected yet."""
     sample, mean = run.measures[name], run.measures[name].interval
     if name == "subspace_distance":
         mean = mean.within(0.0, 1.0)
     row: dict[str, Any] = {
         **{"run": run.label, **run.about, "measure": name, "seeds": len(sample.values)},
         **interval_columns("mean", mean),
+        **interval_columns("interquartile_mean", interquartile_mean_interval(sample.values)),
     }
-    if run is first or name not in first.measures or run.problem != first.problem:
+    if not _comparable(run, first, name):
         return row
     other = first.measures[name]
     shared = len({*sample.units} & {*other.units})
@@ -256,15 +381,21 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
         shared = 0
         error = welch_error(sample.values, other.values)
         interval = student_interval(sample.mean - other.mean, error)
-    least = detectable_difference(error, LEVEL)
-    row |= {"pairs": shared, **interval_columns("difference", interval)}
-    return {**row, "detectable": least if math.isfinite(least) else None}
+    least, p_value = detectable_difference(error, level), student_p_value(interval.value, error)
+    return {
+        **row,
+        "pairs": shared,
+        **interval_columns("difference", interval),
+        "p_value": None if math.isnan(p_value) else p_value,
+        "detectable": least if math.isfinite(least) else None,
+        **interval_columns("probability_above", probability_above(sample.values, other.values)),
+    }
 
 
 def _judge(row: Mapping[str, Any]) -> str:
     """Say whether a difference is above or below zero, or how large it would have to be."""
     _, low, high = _interval(row, "difference")
-    if low > 0.0 or high < 0.0:
+    if (low > 0.0 or high < 0.0) and row["p_value"] < LEVEL:
         return "above that of" if low > 0.0 else "below that of"
     least = row["detectable"]
     detectable = "" if least is None else f" (detectable: {format_number(least)})"
@@ -287,7 +418,8 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
         notes.append(f"{run.label} is not measured as {first.label} is: {found}")
     elif run.about["steps"] != first.about["steps"]:
         steps = [format_number(each.about["steps"]) for each in (run, first)]
-        notes.append(f"{run.label} made {steps[0]} updates, {first.label} {steps[1]}")
+        unit = "steps" if RETURN in run.measures else "updates"
+        notes.append(f"{run.label} made {steps[0]} {unit}, {first.label} {steps[1]}")
     return notes
 
 

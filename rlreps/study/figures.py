@@ -21,6 +21,7 @@ from rlreps.plotting import (
 from rlreps.plotting.lines import over_runs
 from rlreps.study.frame import Frame, TableRows, aggregate_units, fields_of
 from rlreps.study.results import Axis, Chosen, Metric, Results, select_rows, text_of
+from rlreps.typing import ArrayLike
 
 Shown = tuple[Path, str]
 """Path of a figure and its caption."""
@@ -180,7 +181,7 @@ class Drawn:
 
 
 def aligned_maps(
-    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike]
+    exact: DoubleArray, learned: Mapping[str, ArrayLike]
 ) -> tuple[dict[str, DoubleArray], dict[str, DoubleArray]]:
     """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
 
@@ -195,7 +196,7 @@ def aligned_maps(
 
 
 def draw_image_components(
-    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike], shape: tuple[int, ...]
+    exact: DoubleArray, learned: Mapping[str, ArrayLike], shape: tuple[int, ...]
 ) -> tuple[TableRows, Figure]:
     """Draw exact components of images above learned ones, which are rotated to match them.
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.stats import DoubleArray, Sample, aggregate
+from rlreps.typing import ArrayLike
 
 Column = npt.NDArray[Any]
 TableRows = Sequence[Mapping[str, object]]
@@ -36,7 +37,7 @@ class Frame:
         return cls({name: _column([row.get(name) for row in rows]) for name in names})
 
     @classmethod
-    def grid(cls, values: Mapping[str, npt.ArrayLike], **axes: Any) -> "Frame":
+    def grid(cls, values: Mapping[str, ArrayLike], **axes: Any) -> "Frame":
         """Make a frame of arrays with a row for each entry.
 
         Args:

@@ -230,7 +230,7 @@ class Quickstart(Job[Findings]):
             f"{100.0 * truth['energy_captured'][d - 1]:.1f} % of the energy of the centred "
             f"successor measure. Under the recommended recipe {best['method']} comes closest to "
             f"them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
-            "updates.",
+            f"updates.{_describe_failures(found.summary['trainings'])}",
             sections=found.sections,
             explorable=True,
         )
@@ -248,6 +248,16 @@ class Quickstart(Job[Findings]):
         yield Table(titles, rows, "Learned subspaces against the ground truth")
         yield f"To explore the result: rlreps explore {out} --out {out / 'explore.html'}"
         yield f"Report: {summary['report']}"
+
+
+def _describe_failures(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Name the methods that miss more than half of the components; empty if there are none."""
+    failed = [
+        f"{row['method']} under the {row['recipe']} recipe ({row['subspace_distance']:.2f})"
+        for row in rows
+        if row["subspace_distance"] > 0.5
+    ]
+    return f" More than half of the components are missing for {', '.join(failed)}." * bool(failed)
 
 
 def quickstart(preset: Literal["smoke", "laptop"] = "laptop") -> Quickstart:

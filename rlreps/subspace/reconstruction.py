@@ -12,6 +12,7 @@ from rlreps.numerics import matmul
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.metrics import orthonormal_basis
 from rlreps.subspace.svd import relative_tolerance
+from rlreps.typing import ArrayLike
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -50,12 +51,12 @@ class ExactComponents(NamedTuple):
         """
         return loss_from_moments(self.moments, components)
 
-    def counted(self, losses: npt.ArrayLike) -> DoubleArray:
+    def counted(self, losses: ArrayLike) -> DoubleArray:
         """Replace the loss of a run that diverged (NaN) by the loss of no components."""
         table = np.asarray(losses, np.float64)
         return np.where(np.isfinite(table), table, self.no_components)
 
-    def excess_percent(self, losses: npt.ArrayLike, k: int) -> DoubleArray:
+    def excess_percent(self, losses: ArrayLike, k: int) -> DoubleArray:
         """Compute 100 (loss / exact loss − 1) for the ``counted`` losses of k components."""
         excess: DoubleArray = 100.0 * (self.counted(losses) / self.exact_loss(k) - 1.0)
         return excess

@@ -94,13 +94,14 @@ def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Average the scalar measures over seeds, and keep those of every seed.
 
     Returns:
-        JSON values: the mean of every scalar measure (None if a seed has none) and ``per_seed``.
+        JSON values: the mean of every scalar measure (None if a seed has none; an integer that all
+        seeds share stays one) and ``per_seed``.
     """
     summary: dict[str, Any] = {}
     for name, first in evaluations[0].items():
         if not isinstance(first, list):
             values = [evaluation[name] for evaluation in evaluations]
-            summary[name] = None if None in values else float(np.mean(values))
-    summary["d"] = int(evaluations[0]["d"])
+            shared = type(first) is int and len({*values}) == 1
+            summary[name] = first if shared else None if None in values else float(np.mean(values))
     summary["per_seed"] = [dict(evaluation) for evaluation in evaluations]
     return summary

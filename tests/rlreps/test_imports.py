@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-GROUND = {"batch", "config", "errors", "files", "formatting", "numerics"}
+GROUND = {"batch", "config", "errors", "files", "formatting", "numerics", "typing"}
 LEVELS = [
     GROUND | {"stats"},
     {"subspace", "encoders", "operators", "cumulants"},

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
@@ -42,6 +41,7 @@ from rlreps.study.ground_truths import ground_truth_of_run, ground_truth_of_stor
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training import config as training_config
 from rlreps.training import loop
+from rlreps.typing import ArrayLike
 
 CHOICES: dict[Any, Choice] = {
     Encoder: Choice("encoder", TORSOS),
@@ -338,7 +338,7 @@ def evaluate_agents(
     return described
 
 
-def _summarise_measure(values: npt.ArrayLike) -> dict[str, Any]:
+def _summarise_measure(values: ArrayLike) -> dict[str, Any]:
     """List the values of all agents, and their aggregate if all are finite."""
     numbers = np.asarray(values, np.float64)
     found = aggregate(numbers) if np.isfinite(numbers).all() else {}

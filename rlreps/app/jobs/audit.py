@@ -1,4 +1,4 @@
-"""Audit features against a ground truth, in a folder of its own: ``rlreps audit``."""
+"""Audit features against a ground truth or data, in a folder of its own: ``rlreps audit``."""
 
 import dataclasses
 import functools
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlreps.app.job import Context, Job
+from rlreps.app.jobs.fit import Collection, read_data
 from rlreps.auditing import Audit, audit
 from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
@@ -17,7 +18,10 @@ from rlreps.files import DAMAGED, open_regular
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
-from rlreps.successor import GroundTruth, load
+from rlreps.successor import FitConfig, GroundTruth, Transitions, load
+from rlreps.successor.fitting.fit import Fit
+
+_TRUTH = "sutton-100"
 
 
 @checked
@@ -26,16 +30,22 @@ class AuditFeatures(Job[Audit]):
     """Measure features of any network against a ground truth: components, health, use.
 
     Attributes:
-        features: .npy files of features [n, p], a row for each state of the truth in its order.
-            Files that are named by numbers are checkpoints of these steps.
-        truth: A released ground truth (sutton-100), or the folder of a store.
-        seed: Seed of halves, labelled states and random rewards.
+        features: .npy files of features [n, p], a row for each state of the truth in its order, or
+            for the observation of each row of the data. Files that are named by numbers are
+            checkpoints of these steps.
+        truth: A released ground truth (by default sutton-100), or the folder of a store.
+        data: An .npz file of transitions, as for fit, from which the components are estimated
+            instead; none by default.
+        discount: Discount of the components of the data; by default 0.95.
+        seed: Seed of halves, held-out episodes, labelled states and random rewards.
     """
 
     kind: ClassVar = "audit"
 
     features: tuple[Path, ...]
-    truth: str = "sutton-100"
+    truth: str | None = None
+    data: Path | None = None
+    discount: float | None = interval("(0, 1)", None)
     seed: int = interval("[0, 2**31)", 0)
 
     @functools.cached_property
@@ -50,25 +60,39 @@ class AuditFeatures(Job[Audit]):
         return dict(sorted(found.items())) if numbered else found
 
     @functools.cached_property
-    def _truth(self) -> GroundTruth:
-        return load(self.truth)
+    def _against(self) -> GroundTruth | Transitions:
+        both = self.truth is not None and self.data is not None
+        require(not both, "a ground truth or data", "both")
+        require(self.discount is None or self.data is not None, "data beside a discount", "none")
+        if self.data is None:
+            return load(self.truth or _TRUTH)
+        require(self.data.suffix == ".npz", "an .npz file of transitions", str(self.data))
+        return read_data(str(self.data), Collection())
 
     def describe(self) -> Mapping[str, Any]:
-        basis = np.ascontiguousarray(self._truth.principal.basis)
+        against = self._against
+        if isinstance(against, GroundTruth):
+            basis = against.principal.basis
+            of: dict[str, Any] = {"truth": {"states": against.num_states, "sha256": _digest(basis)}}
+        else:
+            given = FitConfig() if self.discount is None else FitConfig(discount=self.discount)
+            fitted = Fit(data=against, given=given).describe()
+            of = {name: fitted[name] for name in ("data", "discount")}
         return {
             "features": {
                 str(label): {"shape": list(array.shape), "sha256": _digest(array)}
                 for label, array in self._read.items()
             },
-            "truth": {"states": self._truth.num_states, "sha256": _digest(basis)},
+            **of,
             "seed": self.seed,
         }
 
     def locate(self, out: Path) -> Mapping[str, Any]:
-        return {"source": [str(path) for path in self.features], "truth": self.truth}
+        place = {"truth": self.truth or _TRUTH} if self.data is None else {"data": str(self.data)}
+        return {"source": [str(path) for path in self.features], **place}
 
     def compute(self, folder: RunFolder, context: Context) -> Audit:
-        return audit(self._read, self._truth, seed=self.seed)
+        return audit(self._read, self._against, discount=self.discount, seed=self.seed)
 
     def report(self, folder: RunFolder, found: Audit) -> Page:
         return Page(

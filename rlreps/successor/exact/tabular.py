@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import require, require_interval
+from rlreps.typing import ArrayLike
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -37,7 +38,7 @@ class TabularModel:
         actions = len(self.to)
         return np.full((self.num_states, actions), 1.0 / actions)
 
-    def probabilities(self, policy: npt.ArrayLike) -> DoubleArray:
+    def probabilities(self, policy: ArrayLike) -> DoubleArray:
         """Return the probabilities [n, A] of a policy, given as probabilities or as actions [n]."""
         given = np.asarray(policy)
         if given.ndim == 2:
@@ -45,9 +46,7 @@ class TabularModel:
         chosen: DoubleArray = np.eye(len(self.to))[given]
         return chosen
 
-    def policy_values(
-        self, policy: npt.ArrayLike, rewards: npt.ArrayLike, discount: float
-    ) -> DoubleArray:
+    def policy_values(self, policy: ArrayLike, rewards: ArrayLike, discount: float) -> DoubleArray:
         """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of one policy, [n, m].
 
         Args:
@@ -61,7 +60,7 @@ class TabularModel:
         values: DoubleArray = np.linalg.solve(kernel, chain @ rewards)
         return values
 
-    def optimal_action_values(self, rewards: npt.ArrayLike, discount: float) -> DoubleArray:
+    def optimal_action_values(self, rewards: ArrayLike, discount: float) -> DoubleArray:
         """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].
 
         Args:
@@ -84,7 +83,7 @@ class TabularModel:
                 return values
             best = new
 
-    def least_steps(self, reached: npt.ArrayLike) -> DoubleArray:
+    def least_steps(self, reached: ArrayLike) -> DoubleArray:
         """Iterate T(s) = 1 + min_a Σ P(s' | s, a) T(s') to rounding, with T = 0 on arrival.
 
         Args:
@@ -105,7 +104,7 @@ class TabularModel:
             steps, most = new, float(new.max())
             require(most < _FAR, "goals that can be reached from every state", f"{most:g} steps")
 
-    def steps_within(self, reached: npt.ArrayLike, cap: int) -> DoubleArray:
+    def steps_within(self, reached: ArrayLike, cap: int) -> DoubleArray:
         """Compute the least expected number of steps to a goal or a cap, [n]; 0 at the goal.
 
         Exact, by backward induction over the remaining steps.
@@ -180,7 +179,7 @@ class TabularProblem:
         return dataclasses.replace(self, rewards=self.rewards[:, list(indices)])
 
 
-def greedy(values: npt.ArrayLike) -> list[npt.NDArray[np.intp]]:
+def greedy(values: ArrayLike) -> list[npt.NDArray[np.intp]]:
     """Return the actions [n] of greatest values [n, A, m], for each of m rewards."""
     return list(np.argmax(values, axis=1).T)
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 
 from rlreps import __version__
@@ -39,6 +38,7 @@ from rlreps.successor.truth.stored_subspace import (
     no_progress,
     principal_subspace,
 )
+from rlreps.typing import ArrayLike
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -278,10 +278,10 @@ _BLOCK_ENTRIES = 2**20
 
 def save_matrix(
     path: str | Path,
-    matrix: npt.ArrayLike | RowEstimates,
+    matrix: ArrayLike | RowEstimates,
     grid: BoxGrid | None = None,
     *,
-    cells: npt.ArrayLike | None = None,
+    cells: ArrayLike | None = None,
 ) -> MatrixStore:
     """Store a matrix of your own, so that every command and ``load`` can read it.
 

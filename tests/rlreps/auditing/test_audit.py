@@ -17,8 +17,9 @@ from rlreps.auditing.measures import (
     held_out,
     spans_of,
 )
+from rlreps.auditing.recorded import _count_alike as count_alike
 from rlreps.errors import InputError
-from rlreps.successor import BoxGrid, load_ground_truth, save_matrix
+from rlreps.successor import BoxGrid, Transitions, load_ground_truth, save_matrix
 
 STATES, UNITS = 150, 16
 GRID = BoxGrid((0.0,), (6.2832,), (STATES,), ("angle",))
@@ -40,6 +41,41 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def truth(store):
     return load_ground_truth(store)
+
+
+@pytest.fixture(scope="module")
+def maze(tmp_path_factory):
+    """The exact measure of a walk in two rooms, transitions of it, and the state of each row."""
+    free = np.ones((8, 9), bool)
+    free[:, 4] = np.arange(8) == 3
+    cells = np.flatnonzero(free)
+    places = np.stack(np.divmod(cells, 9)[::-1], axis=1)
+    number = {tuple(place): index for index, place in enumerate(places.tolist())}
+    moves = np.array(
+        [
+            [number.get((x + dx, y + dy), number[x, y]) for x, y in places.tolist()]
+            for dx, dy in ((1, 0), (0, 1), (-1, 0), (0, -1))
+        ]
+    )
+    chain = np.mean([np.eye(len(cells))[move] for move in moves], axis=0)
+    path = tmp_path_factory.mktemp("maze") / "store"
+    grid = BoxGrid((0.0, 0.0), (9.0, 8.0), (9, 8), ("x", "y"))
+    save_matrix(path, np.linalg.inv(np.eye(len(cells)) - 0.95 * chain), grid, cells=cells)
+    random = np.random.default_rng(1)
+    actions = random.integers(4, size=(100, 250))
+    states = [random.integers(len(cells), size=250)]
+    for action in actions:
+        states.append(moves[action, states[-1]])
+    before, after = (np.ravel(part, order="F") for part in (states[:-1], states[1:]))
+    seen = (places + 0.5).astype(np.float32)
+    data = Transitions(
+        observation=seen[before],
+        action=np.ravel(actions, order="F"),
+        next_observation=seen[after],
+        terminated=np.zeros(len(before), bool),
+        truncated=np.arange(1, len(before) + 1) % 100 == 0,
+    )
+    return load_ground_truth(path), data, before
 
 
 @pytest.fixture
@@ -171,6 +207,20 @@ def test_ranks_and_the_slope_are_those_of_known_spectra(random):
     assert health.stable_rank == pytest.approx(np.sum(powers**2))
 
 
+def test_aliased_states_are_joined_on_the_map(maze, tmp_path):
+    truth, _, _ = maze
+    mirrored = np.asarray(truth.observations)
+    mirrored = np.stack([np.minimum(mirrored[:, 0], 9.0 - mirrored[:, 0]), mirrored[:, 1]], axis=1)
+    found = rlreps.audit({"mirrored": waves(mirrored), "sound": waves(truth.observations)}, truth)
+    (axes,) = found.aliases_figure().axes  # None for features without aliased states.
+    lines = np.array([line.get_xydata() for line in axes.lines[:-1]])
+    assert axes.get_title() == "mirrored"
+    assert 20 <= len(lines) <= 40
+    np.testing.assert_allclose(lines.sum(axis=1)[:, 0], 9.0, atol=1e-5)
+    np.testing.assert_allclose(lines[:, 0, 1], lines[:, 1, 1], atol=1e-5)
+    assert "aliases.png" in {path.name for path in found.write(tmp_path)}
+
+
 def test_dormant_and_repeated_units_are_counted(random):
     active = np.abs(random.normal(size=(STATES, 6)))
     # Dormant: a zero, a constant, and a whisper. Repeated: a multiple, and a negative.
@@ -227,6 +277,14 @@ def test_every_planted_defect_is_named_and_sound_features_have_none(truth, sound
     for name, features in planted(truth, sound, random).items():
         found = rlreps.audit(features, truth).findings["features"]
         assert name in [each.name for each in found.defects], name
+
+
+def test_components_that_the_truth_does_not_know_are_not_called_missing(truth, sound, random):
+    features = planted(truth, sound, random)["missing component"]
+    for error, named in ((0.02, True), (0.05, False)):
+        other = dataclasses.replace(truth, error=np.full(50, error))
+        defects = rlreps.audit(features, other).findings["features"].defects
+        assert ("missing component" in [each.name for each in defects]) is named
 
 
 def test_features_of_many_or_few_units_are_not_called_defective_for_their_number(truth, random):
@@ -308,7 +366,134 @@ def test_tables_and_figures_are_written(truth, sound, tmp_path):
     assert values[1].endswith(",")  # 200 labelled states would be more than half.
 
 
+# Recorded data.
+
+
+def waves(seen):
+    """Sixteen sound features of places [n, 2]."""
+    random = np.random.default_rng(2)
+    angles = np.asarray(seen, np.float64) @ random.normal(size=(2, 16)) * 0.5
+    return np.cos(angles + random.uniform(0.0, 6.28, 16))
+
+
+def test_transitions_tell_what_is_captured_within_the_stated_error(maze):
+    truth, data, _ = maze
+    sets = {
+        "sound": waves,
+        "collapsed": lambda seen: waves(seen)[:, :1] * np.arange(1.0, 17.0),
+        "offset": lambda seen: waves(seen) + 100.0,
+        "few": lambda seen: waves(seen)[:, :5],
+    }
+    found, expected = rlreps.audit(sets, data), rlreps.audit(sets, truth)
+    assert found.truth.num_states == truth.num_states  # Each distinct observation counts once.
+    assert found.truth.error[9] < 0.02
+    for label in sets:
+        shares, exact = (each.findings[label] for each in (found, expected))
+        for k in (2, 5, 10, 20):
+            # The sines of the angles between the spans bound the difference of the shares.
+            allowed = np.sqrt(found.truth.error[k - 1])
+            allowed = (
+                min(allowed, 2.0 * found.truth.error[k - 1] + 0.01) if label == "sound" else allowed
+            )
+            assert shares.leading(k) == pytest.approx(exact.leading(k), abs=allowed), (label, k)
+    names = {label: [each.name for each in found.findings[label].defects] for label in sets}
+    assert names == {"sound": [], "collapsed": ["collapsed"], "offset": ["offset"], "few": []}
+    assert "their error 0.0" in found.lines()[0]
+    rests, fit, unknown = found.notes
+    assert rests.startswith("components are counted from 20,000 transitions")
+    assert fit.startswith("R² of sums of random cumulants on held-out episodes: 0.3")
+    assert unknown.startswith("without a ground truth nobody knows")
+    assert found.lines()[-1] == f"note: {unknown}"
+    assert found.components_figure() is not None
+
+
+def test_components_count_as_far_as_halves_agree_beyond_chance(random):
+    space = np.linalg.qr(random.normal(size=(200, 20)))[0]
+    rotated = [space @ np.linalg.qr(random.normal(size=(20, 20)))[0] for _ in range(2)]
+    assert count_alike(space, [space, space]) == 20
+    # All have the span in common, as fits in the same features of noise do.
+    assert count_alike(space, rotated) < 3
+    mixed = space.copy()
+    mixed[:, 8:] = space[:, 8:] @ np.linalg.qr(random.normal(size=(12, 12)))[0]
+    mixed[:, 2:4] = mixed[:, [3, 2]]  # Close singular values may change places.
+    assert 8 <= count_alike(space, [mixed, space]) <= 10
+
+
+def test_features_of_rows_are_those_of_their_observations(maze):
+    _, data, _ = maze
+    rows, function = (rlreps.audit(each, data) for each in (waves(data.observation), waves))
+    ours, theirs = (each.findings["features"].components for each in (rows, function))
+    np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(InputError, match="expected the truth's observations as inputs"):
+        rlreps.audit(waves, data, inputs=data.observation / 9.0)
+
+
+def test_vectors_are_fitted_and_indices_are_counted(maze, monkeypatch):
+    monkeypatch.setattr("rlreps.auditing.recorded._MOST_FEATURES", 60)  # For speed.
+    _, data, _ = maze
+    random = np.random.default_rng(0)
+    noise = random.uniform(-0.4, 0.4, (2, len(data), 2)).astype(np.float32)
+    noise[0, 1:][~data.truncated[:-1]] = noise[1, :-1][~data.truncated[:-1]]
+    some = slice(3_000)
+    columns = {name: getattr(data, name)[some] for name in ("action", "terminated", "truncated")}
+    vectors = Transitions(
+        observation=(data.observation + noise[0])[some],
+        next_observation=(data.next_observation + noise[1])[some],
+        **columns,
+    )
+    found = rlreps.audit(waves, vectors, discount=0.9)
+    assert found.truth.num_states == 600  # A fifth of the rows, whose observations all differ.
+    assert "fitted by least squares" in found.notes[0]
+    assert "discount 0.9)" in found.notes[0]
+    assert found.findings["features"].leading(5) > 0.8
+    numbered, table = data.numbered()
+    counted = rlreps.audit(lambda seen: waves(table[np.asarray(seen)]), numbered)
+    assert counted.findings["features"].leading(10) == pytest.approx(
+        rlreps.audit(waves, data).findings["features"].leading(10)
+    )
+
+
+def recorded(count=400, *, shape=(2,), random=None):
+    """Rows without any dynamics."""
+    random = np.random.default_rng(0) if random is None else random
+    observation, following = random.normal(size=(2, count, *shape))
+    return Transitions(
+        observation=observation,
+        action=random.integers(2, size=count),
+        next_observation=following,
+        terminated=np.zeros(count, bool),
+        truncated=np.ones(count, bool),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "words"),
+    [
+        (lambda truth: recorded(40), {}, "at least 100 transitions, got 40"),
+        (lambda truth: recorded(shape=(4, 4, 1)), {}, "vectors, or observations that repeat"),
+        (lambda truth: recorded(), {"discount": 1.0}, "discount"),
+        (lambda truth: truth, {"discount": 0.9}, "no discount beside a ground truth"),
+        (lambda truth: "sutton-100", {}, "expected Transitions"),
+    ],
+)
+def test_other_truths_are_refused(given, options, words, truth):
+    with pytest.raises(InputError, match=words):
+        rlreps.audit(lambda seen: np.ones((len(seen), 2)), given(truth), **options)
+
+
 # The command.
+
+
+def test_the_command_takes_data_instead_of_a_truth(maze, tmp_path, capsys):
+    _, data, _ = maze
+    np.save(tmp_path / "mine.npy", waves(data.observation))
+    path = data.to_npz(tmp_path / "data.npz")
+    words = ["audit", str(tmp_path / "mine.npy"), "--data", str(path), "--out", str(tmp_path / "p")]
+    main([*words, "--discount", "0.9"])
+    assert "(discount 0.9)" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*words, "--truth", "sutton-100"])
+    assert "expected a ground truth or data, got 'both'" in capsys.readouterr().err
 
 
 def test_the_command_writes_a_page_and_returns_it_again(store, sound, tmp_path, capsys):

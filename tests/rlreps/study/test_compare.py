@@ -1,6 +1,7 @@
 """Comparisons of finished runs, against SciPy's t-tests."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -105,6 +106,12 @@ def test_runs_that_share_seeds_are_compared_in_pairs(trained, rlreps, tmp_path):
     assert [float(row["subspace_distance"]) for row in seeds] == other.tolist()
     assert (out / "curves.png").stat().st_size > 1000
     assert "difference from first" in said
+    ((label, task),) = json.loads((out / "evaluations.json").read_text())["rlreps"].items()
+    assert (label, [*task]) == ("task", ["first", "second"])
+    (step, figures), (last, finals) = task["second"]["run_5"].items()
+    assert (step, last, figures.pop("step_count")) == ("step_1", "absolute_metrics", 60)
+    assert figures == finals
+    assert finals["subspace distance"] == [other[4]]
     assert "note:" not in said
 
 
@@ -229,6 +236,109 @@ def test_trainings_are_compared_without_folders():
     assert found.lines()[0].startswith("short: subspace distance above that of long")
 
 
+def test_many_differences_are_tested_together():
+    first, pattern = np.arange(6.0), np.array([1.0, -1.0, 0.5, -0.5, 0.8, -0.8])
+    others = {f"{shift}": first + shift + pattern for shift in (0.5, 1.0, 2.0)}
+    rows = compare({"first": first, **others}).rows[1:]
+    raw = {label: stats.ttest_rel(values, first).pvalue for label, values in others.items()}
+    (small, middle, large), labels = sorted(raw.values()), sorted(raw, key=raw.get)
+    corrected = dict(
+        zip(labels, np.maximum.accumulate([3 * small, 2 * middle, large]), strict=True)
+    )
+    found = {row["run"]: row["p_value"] for row in rows}
+    assert found == pytest.approx(corrected)
+    alone = compare({"first": first, labels[1]: others[labels[1]]})
+    (row,) = alone.rows[1:]
+    together = next(each for each in rows if each["run"] == labels[1])
+    assert row["p_value"] < 0.05 < together["p_value"]
+    assert row["detectable"] < together["detectable"]
+    assert " above that of first" in alone.lines()[0]
+    said = compare({"first": first, **others}).lines()
+    assert sum("cannot be told" in line for line in said) == sum(p >= 0.05 for p in found.values())
+
+
+def test_interquartile_means_and_the_probability_of_improvement_are_given():
+    row = compare({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 2.5, 3.5, 90.0]}).rows[1]
+    assert row["interquartile_mean"] == pytest.approx(3.0)
+    assert row["probability_above"] == pytest.approx((1.5 + 3 + 4 + 4) / 16)
+    assert row["probability_above_low"] < 0.75 < row["probability_above_high"] <= 1.0
+
+
+# Logs of Stable-Baselines3.
+
+
+def write_monitor(path, returns, lengths, *, start=100.0, environment="CartPole-v1"):
+    """Write a log as ``stable_baselines3.common.monitor.Monitor`` does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f'#{{"t_start": {start}, "env_id": "{environment}"}}', "r,l,t"]
+    times = np.cumsum(lengths) / 1000.0
+    lines += [f"{r},{n},{t:.6f}" for r, n, t in zip(returns, lengths, times, strict=True)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_episodes_are_never_taken_for_seeds(tmp_path):
+    random = np.random.default_rng(0)
+    means = random.normal(size=5)
+    noise = random.normal(size=(5, 100))
+    noise[:, 90:] -= noise[:, 90:].mean(axis=1, keepdims=True)
+    for seed in range(5):
+        path = tmp_path / f"mine/seed{seed}/monitor.csv"
+        write_monitor(path, means[seed] + noise[seed], [10] * 100)
+    row, _ = compare([tmp_path / "mine", tmp_path / "mine"]).rows
+    assert (row["measure"], row["seeds"]) == ("return", 5)  # Of 500 episodes.
+    np.testing.assert_allclose(ends(row, "mean"), mean_interval(means)[1:], rtol=1e-4)
+
+
+def test_logs_count_up_to_the_steps_that_all_trainings_reached(tmp_path):
+    # Ten episodes of 10 steps, and one episode more that the other training lacks.
+    long = write_monitor(tmp_path / "a/monitor.csv", [*range(10), 99.0], [10] * 11)
+    short = write_monitor(tmp_path / "b/monitor.csv", [5.0, 7.0], [40, 60])
+    found = compare({"one": [long, short], "two": {"x": long.parent, "y": short}})
+    (one,) = found.runs[:1]
+    assert one.about["steps"] == 100
+    np.testing.assert_array_equal(one.curves["return"][0], np.arange(10.0))
+    np.testing.assert_array_equal(one.curves["return"][1], [np.nan] * 3 + [5.0] * 6 + [7.0])
+    assert one.measures["return"].values.tolist() == [9.0, 7.0]
+    assert [*found.runs[1].seeds] == ["x", "y"]
+    of_one = found.evaluations()["rlreps"]["cartpole-v1"]["one"]
+    steps = [step for step in of_one["run_2"] if step != "absolute_metrics"]
+    assert [of_one["run_2"][step]["step_count"] for step in steps] == [*range(40, 101, 10)]
+    assert of_one["run_1"]["absolute_metrics"] == {"return": [9.0]}
+
+
+def test_parallel_environments_are_one_training_and_other_names_are_seeds(tmp_path):
+    for rank, (value, start) in enumerate(((1.0, 0.0), (3.0, 0.005))):
+        write_monitor(tmp_path / f"one/{rank}.monitor.csv", [value] * 10, [10] * 10, start=start)
+    for seed, value in (("a", 1.0), ("b", 3.0)):
+        write_monitor(tmp_path / f"two/{seed}.monitor.csv", [value] * 10, [10] * 10)
+    one, two = compare([tmp_path / "one", tmp_path / "two"]).runs
+    assert [*one.seeds] == ["0"]
+    assert one.measures["return"].values.tolist() == [2.0]
+    assert [*two.seeds] == ["a", "b"]
+    assert (one.about["steps"], two.about["steps"]) == (200, 100)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "r,l,t\n1,2,3\n",
+        '#{"t_start": 0}\nr,l,t\n',
+        '#{"t_start": 0}\nr,l,t\n1,2\n',
+        '#{"t_start": 0}\nr,l,t\n1,0,3\n',
+        '#{"t_start": 0}\nr,l,t\nx,2,3\n',
+        '#{"t_start": 0}\nr,t\n1,3\n',
+        "",
+    ],
+)
+def test_other_logs_are_refused(content, tmp_path):
+    good = write_monitor(tmp_path / "good/monitor.csv", [1.0], [10])
+    bad = tmp_path / "monitor.csv"
+    bad.write_text(content)
+    with pytest.raises(InputError, match=re.escape(str(bad))):
+        compare({"a": good, "b": bad})
+
+
 @pytest.mark.parametrize(
     ("results", "words"),
     [
@@ -237,7 +347,8 @@ def test_trainings_are_compared_without_folders():
             {"a": [1.0], "b": np.zeros((2, 2, 2))},
             r"finite numbers \[seeds\] or \[seeds, steps\] of 'b'",
         ),
-        ({"a": [1.0], "b": ["x"]}, "finite numbers"),
+        ({"a": [1.0], "b": [1j]}, "finite numbers"),
+        ({"a": [1.0], "b": ["x"]}, r"files of Stable-Baselines3 called \*monitor.csv"),
         ({"a": [1.0, 2.0], "b": [1.0, np.nan]}, "finite numbers"),
         ({"a": [1.0, 2.0], "b": [[1.0], [1.0, 2.0]]}, "finite numbers"),
     ],

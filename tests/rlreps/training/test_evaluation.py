@@ -92,6 +92,8 @@ def test_a_summary_holds_means_and_each_seeds_own_figures():
     assert isinstance(summary["d"], int)
     assert summary["subspace_distance"] == pytest.approx(0.5 / D, rel=1e-4)
     assert summary["longest_eigenvector_streak"] == D - 0.5
+    alike = summarise(seeds[:1] * 2)["longest_eigenvector_streak"]
+    assert (alike, type(alike)) == (D, int)  # "4", not "4.0".
 
 
 def test_an_encoder_that_does_not_fit_the_states_is_named_before_training():

@@ -31,6 +31,7 @@ import tensorstore as ts
 from rlreps.config import checked
 from rlreps.errors import InputError, describe_differences, require_positive
 from rlreps.files import read_json, refuse_links, require_free, require_name
+from rlreps.typing import ArrayLike
 
 RowBlock = npt.NDArray[np.float32]
 """Consecutive rows of a store, [rows, columns]."""
@@ -95,7 +96,7 @@ class MatrixStore:
         """Delete a block, so that it counts as missing."""
         self.block_file(index).unlink(missing_ok=True)
 
-    def write_block(self, index: int, rows: npt.ArrayLike) -> None:
+    def write_block(self, index: int, rows: ArrayLike) -> None:
         """Write or replace a block; it is on disk, whole, when this returns.
 
         Args:
