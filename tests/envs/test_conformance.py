@@ -75,13 +75,12 @@ def test_numbers_have_the_precision_that_jax_is_set_to(name):
 PUDDLES = "rlreps/PuddleWorld-v0"
 INTERFACES = {
     "puddles": {},
-    "codes": {"arena": "spiral", "observation": "code"},
     "images": {"arena": "spiral", "observation": "image"},
 }
 
 
 @pytest.mark.parametrize(
-    "name", ["puddles", *(pytest.param(n, marks=INTEGRATION) for n in ("codes", "images"))]
+    "name", ["puddles", pytest.param("images", marks=INTEGRATION)]
 )
 def test_copies_of_a_batch_and_other_interfaces_do_what_their_seeds_say(name):
     """A batch restarts in the step after an episode's end; seeds may have any size."""

@@ -10,14 +10,15 @@ import jax
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES
 from rlreps.training.devices import choose_devices, make_placement
 
 PROGRAM = Path(__file__).with_name("data_parallel_program.py")
 ROUNDING = 1e-10
 """Of float64, with room to grow over six updates."""
 
-OBJECTIVES_AND_VARIANTS = ["danskin_lissa_exchanged", "spin_averaged", *OBJECTIVES]
+OBJECTIVES_AND_VARIANTS = ["danskin_lissa_exchanged", "spin_averaged", "danskin_empirical"]
+OBJECTIVES_AND_VARIANTS += ["danskin_chunked", "explicit", "large_batch"]
+"""Those left out sample and reduce rows as one of these does."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def on_eight_devices():
 
 
 @pytest.mark.integration
-def test_every_objective_means_the_same_on_several_devices(on_eight_devices):
+def test_objectives_mean_the_same_on_several_devices(on_eight_devices):
     found, _ = on_eight_devices
     for name in OBJECTIVES_AND_VARIANTS:
         assert found[name]["moved"] > 1e-4, name

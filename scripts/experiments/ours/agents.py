@@ -178,7 +178,7 @@ PRESETS = {
             num_seeds=2,
         ),
         arenas=("five_corridors",),
-        labels=(SCRATCH, LEARNED, FITTED, COUNTED),
+        labels=(SCRATCH, LEARNED),
         pictured=("five_corridors",),
         picture_labels=(SCRATCH, FITTED),
         picture_torso=Convolutional(channels=(2,), hidden=8),
