@@ -6,13 +6,14 @@ from rlreps.plotting.charts import (
     plot_spectrum,
     plot_subspace_error,
 )
-from rlreps.plotting.images import plot_reconstructions, plot_signed_images
+from rlreps.plotting.images import plot_extremes, plot_reconstructions, plot_signed_images
 from rlreps.plotting.lines import Line, Panel, over_runs, plot_panels
 from rlreps.plotting.maps import (
     plot_components,
     plot_coverage,
     plot_environment,
     plot_policy_and_value,
+    plot_slices,
 )
 from rlreps.plotting.style import (
     MUTED,
@@ -34,11 +35,13 @@ __all__ = [
     "plot_coverage",
     "plot_curves",
     "plot_environment",
+    "plot_extremes",
     "plot_fit",
     "plot_panels",
     "plot_policy_and_value",
     "plot_reconstructions",
     "plot_signed_images",
+    "plot_slices",
     "plot_spectrum",
     "plot_subspace_error",
     "require_figure",

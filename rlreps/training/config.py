@@ -5,14 +5,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from rlreps.config import checked, interval, positive, with_sizes
-from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
+from rlreps.config import checked, interval, positive, registry, with_sizes
+from rlreps.encoders import ENCODERS, Convolutional, Encoder, FourierMLP, Tabular
 from rlreps.errors import InputError, require, require_memory
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.update import Learner
 
-METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
+SEEING: dict[str, type[Encoder]] = {**ENCODERS, **registry(Convolutional)}
+"""Name → encoder of positions, indices or (``convolutional``) images of states."""
+
+METHODS: dict[str, type] = {**OBJECTIVES, **SEEING}
 """Name → class, for everything that a stored configuration can name."""
 
 States: TypeAlias = Literal["centres", "uniform"]
@@ -83,6 +86,7 @@ def make_learner(
     *,
     num_inputs: int,
     num_states: int = 1,
+    frame_shape: tuple[int, ...] = (),
     num_tasks: int | None = None,
     resets_diverged: bool = False,
 ) -> Learner:
@@ -92,6 +96,7 @@ def make_learner(
         config: The run.
         num_inputs: Number of coordinates of a state.
         num_states: n, for a tabular encoder.
+        frame_shape: Shape of what an encoder of frames sees.
         num_tasks: Number of columns of the matrix; None if the source is live.
         resets_diverged: Whether runs that diverge are set to zero.
     """
@@ -104,6 +109,7 @@ def make_learner(
         num_features=config.num_features,
         num_inputs=num_inputs,
         num_states=num_states,
+        frame_shape=frame_shape,
     )
     return Learner(
         encoder=encoder,

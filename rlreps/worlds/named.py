@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium
 import jax
@@ -85,7 +85,8 @@ def _minigrid(game: str, seed: int, view: View, progress: Progress) -> World:
         name=game,
         progress=progress,
     )
-    return _told(world, phases=list(phases))
+    directions = ["facing right", "facing down", "facing left", "facing up"]
+    return _told(world, values={"direction": directions, "phase": list(phases)})
 
 
 def _phase(inner: Any) -> str:
@@ -326,7 +327,7 @@ def load(
     Raises:
         InputError: For an unknown name, a package that is not installed, or a damaged file.
     """
-    if Path(name).suffix == ".npz":
+    if isinstance(name, str | Path) and Path(name).suffix == ".npz":
         return World.load(name)
     path = cached(str(name), seed, view)
     if path.is_file():
@@ -353,9 +354,9 @@ def cached(name: str, seed: int = 0, view: View = "image") -> Path:
 
 
 def _entry(name: str, seed: int, view: View) -> Named:
-    require_choice("the name of a world", name, list(WORLDS))
-    require_choice("view", view, ["image", "agent", "grid"])
     require_positive("seed", seed, least=0)
+    require_choice("the name of a world", name, list(WORLDS))
+    require_choice("view", view, list(get_args(View)))
     return WORLDS[name]
 
 

@@ -5,17 +5,19 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from rlreps.errors import InputError, require, require_interval, require_positive
+from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.grids import BoxGrid
-from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.measure.methods import CENTRED_ON_READING
+from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
+from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.cache import read_archive, write_archive
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds import planning
@@ -25,6 +27,8 @@ from rlreps.worlds.planning import DoubleArray, Table, checked_policy
 from rlreps.worlds.truths import SuccessorSolver, solve_truth
 
 _KIND = "world"
+_TOLD = ("world", "name", "package", "seed", "view", "values")
+"""What a truth tells of its world."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -315,7 +319,7 @@ class World:
                 once, or stays there, so that the state's column dominates.
         """
         require_interval("discount", discount, "[0, 1)")
-        require(terminal in ("leave", "absorb"), "terminal to be leave or absorb", terminal)
+        require_choice("terminal", terminal, ["leave", "absorb"])
         chances = checked_policy(policy, self.num_states, self.num_actions)
         chain = planning.chain_of(self.transitions, chances)
         if terminal == "leave":
@@ -354,16 +358,7 @@ class World:
             InputError: For a policy that does not fit, or a discount out of range.
         """
         solver = self.successor(policy, discount=discount, terminal=terminal)
-        settings = {
-            **self.about,
-            "quantity": "successor measure of a world",
-            "method": "exact",
-            "digest": self.digest,
-            "policy": "uniform" if policy is None else "given",
-            "discount": discount,
-            "terminal": terminal,
-            "subtracted_means": centring,
-        }
+        settings = self._settings(policy, discount, terminal, centring)
         found = solve_truth(solver, self.observations, centring, decomposition, progress)
         grid, cells = self.places()
         return GroundTruth(
@@ -376,6 +371,59 @@ class World:
             cells=cells,
             observed=found.observed,
         )
+
+    def save_truth(
+        self,
+        path: str | Path,
+        policy: npt.ArrayLike | None = None,
+        *,
+        discount: float = 0.95,
+        terminal: Literal["leave", "absorb"] = "leave",
+        centring: Centring = "columns",
+    ) -> MatrixStore:
+        """Store the successor measure of a policy, for ``rlreps train`` and every other command.
+
+        Args:
+            path: A folder that is new, empty or holds the same measure.
+            policy: As for ``truth``.
+            discount: As for ``truth``.
+            terminal: As for ``truth``.
+            centring: Which means are subtracted when the store is read.
+
+        Raises:
+            InputError: As for ``truth``, or if the matrix exceeds the memory.
+        """
+        solver = self.successor(policy, discount=discount, terminal=terminal)
+        grid, cells = self.places()
+        return save_matrix(
+            path,
+            solver.matrix,
+            grid,
+            cells=cells,
+            observations=self.observations,
+            settings=self._settings(policy, discount, terminal, centring),
+        )
+
+    def _settings(
+        self,
+        policy: npt.ArrayLike | None,
+        discount: float,
+        terminal: str,
+        centring: Centring,
+    ) -> dict[str, Any]:
+        """Describe a truth, as JSON values."""
+        require_choice("centring", centring, get_args(Centring))
+        told = {name: self.about[name] for name in _TOLD if self.about.get(name) is not None}
+        return {
+            **told,
+            "quantity": "successor measure of a world",
+            "method": "exact",
+            "world_digest": self.digest,
+            "policy": "uniform" if policy is None else "given",
+            "discount": float(discount),
+            "terminal": terminal,
+            CENTRED_ON_READING: centring,
+        }
 
     def places(self) -> tuple[BoxGrid, npt.NDArray[np.int64]]:
         """Return the grid of the coordinates and the cell of each state, [n].

@@ -75,7 +75,7 @@ def test_a_game_of_minigrid_pays_and_its_copy_plays_as_the_original(name):
     states, pays, phases = GAMES[name]
     assert world.num_states == states
     assert (world.rewards > 0.0).sum() == pays
-    assert len(world.about["phases"]) == phases
+    assert len(world.about["values"]["phase"]) == phases
     assert world.about["package"] == f"minigrid {importlib.metadata.version('minigrid')}"
     env = gymnasium.make(world.about["name"]).unwrapped
     assert play(env, world, named.codes_of, 10, 80) > 0

@@ -184,7 +184,8 @@ def test_arrays_that_do_not_fit_are_refused(changes, said):
         ({"policy": np.ones((40, 3))}, "probabilities of actions that sum to 1"),
         ({"policy": np.ones((3, 3))}, r"a policy \[40, 3\]"),
         ({"discount": 1.0}, "discount in"),
-        ({"terminal": "stay"}, "terminal to be leave or absorb"),
+        ({"centring": "none"}, "centring to be one of both, columns, rows"),
+        ({"terminal": "stay"}, "terminal to be one of absorb, leave"),
     ],
 )
 def test_a_truth_refuses_what_does_not_fit(options, said):
