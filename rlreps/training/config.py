@@ -5,17 +5,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from rlreps.config import checked, interval, positive, registry, with_sizes
-from rlreps.encoders import ENCODERS, Convolutional, Encoder, FourierMLP, Tabular
+from rlreps.config import checked, interval, positive, with_sizes
+from rlreps.encoders import EVERY_ENCODER, Encoder, FourierMLP, Tabular
 from rlreps.errors import InputError, require, require_memory
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.update import Learner
 
-SEEING: dict[str, type[Encoder]] = {**ENCODERS, **registry(Convolutional)}
-"""Name → encoder of positions, indices or (``convolutional``) images of states."""
-
-METHODS: dict[str, type] = {**OBJECTIVES, **SEEING}
+METHODS: dict[str, type] = {**OBJECTIVES, **EVERY_ENCODER}
 """Name → class, for everything that a stored configuration can name."""
 
 States: TypeAlias = Literal["centres", "uniform"]

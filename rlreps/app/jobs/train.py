@@ -12,13 +12,13 @@ from rlreps.app.job import Context, Job
 from rlreps.app.options import Choice
 from rlreps.config import as_json, no_option
 from rlreps.cumulants import CUMULANTS, Cumulants
-from rlreps.encoders import Encoder
+from rlreps.encoders import EVERY_ENCODER, Encoder
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Learner, evaluation
-from rlreps.training.config import SEEING, TrainingConfig, has_more_steps
+from rlreps.training.config import TrainingConfig, has_more_steps
 from rlreps.training.stored import (
     Problem,
     describe_matrix,
@@ -35,7 +35,7 @@ KIND = "train"
 MATRIX = "matrix"
 
 CHOICES: dict[Any, Choice] = {
-    Encoder: Choice("encoder", SEEING),
+    Encoder: Choice("encoder", EVERY_ENCODER),
     Objective: Choice("method", OBJECTIVES),
     Cumulants: Choice("cumulants", CUMULANTS),
 }
