@@ -240,16 +240,3 @@ def test_a_chain_of_sparse_matrices_is_that_of_dense_ones():
         observations=world.observations,
     )
     np.testing.assert_allclose(sparse.transitions.toarray(), world.transitions.toarray())
-
-
-def test_agents_act_in_a_world_s_compiled_copy(tmp_path):
-    world = random_world(stochastic=False)
-    name = f"world:{world.save(tmp_path / 'own.npz')}"
-    config = AgentConfig(environment=name, encoder=Convolutional(channels=(4,), hidden=8))
-    found = load_compiled_environment(config)
-    assert (found.num_actions, found.max_steps) == (3, config.max_episode_steps)
-    agent = make_agent_for(config)
-    params = agent.init(jax.random.key(0))
-    seen = jnp.asarray(world.observations[:2])
-    assert jax.tree.leaves(params)
-    assert found.observe(found.reset(jax.random.key(0))).dtype == seen.dtype == jnp.uint8
