@@ -297,7 +297,8 @@ def plot_slices(
     others, slices, counts = np.unique(
         places[:, 2:], axis=0, return_inverse=True, return_counts=True
     )
-    at, maps, matches = plane.cell(places[:, :2]), {}, {}
+    at, maps = plane.cell(places[:, :2]), {}
+    matches: dict[str, npt.ArrayLike] = {}
     for name, given in components.items():
         table = np.asarray(given, np.float64)
         require(table.ndim == 2 and len(table) == len(at), f"{name!r} [{len(at)}, k]", table.shape)

@@ -6,7 +6,6 @@ grid. Spaces, random generators, functions, modules, renderers and the environme
 copied. States are told apart by everything that is copied, never by the observation alone.
 """
 
-import functools
 import io
 import itertools
 import pickle
@@ -64,9 +63,16 @@ class _Pickler(pickle.Pickler):
         return id(obj)
 
 
-@functools.cache
+_KNOWN: dict[type, bool] = {}
+
+
 def _is_shared(kind: type) -> bool:
-    return issubclass(kind, _SHARED) or kind.__module__.partition(".")[0] in _RENDERERS
+    """Tell whether objects of a type are not copied; this is asked of every object."""
+    known = _KNOWN.get(kind)
+    if known is None:
+        package = kind.__module__.partition(".")[0]
+        known = _KNOWN[kind] = issubclass(kind, _SHARED) or package in _RENDERERS
+    return known
 
 
 class _Unpickler(pickle.Unpickler):
@@ -346,9 +352,10 @@ class _Search:
         self.observations.append(self._seen(seen))
         if self._coordinates is not None:
             self.places.append(self._coordinates(self.env))
-        if len(self.states) == 1:
+        count = len(self.states)
+        if count.bit_count() == 1:  # Twice as many as at the last check.
             size = self.observations[0].nbytes
-            require_memory(f"observations of {self._most:,} states", 2 * size * self._most)
+            require_memory(f"observations of {2 * count:,} states", 4 * count * size)
 
     def _seen(self, seen: Any) -> npt.NDArray[Any]:
         found = seen if self._observe is None else self._observe(self.env)

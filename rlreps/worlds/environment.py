@@ -15,7 +15,7 @@ from rlreps.envs.core import TimeStep, check_count, pytree_dataclass
 class TableState(NamedTuple):
     """A state's number and the steps taken in the episode, both []."""
 
-    index: jax.Array
+    number: jax.Array
     steps: jax.Array
 
 
@@ -80,28 +80,27 @@ class TableEnvironment:
 
     def reset(self, key: jax.Array) -> TableState:
         """Draw a first state."""
-        index = _draw(key, self.start)
-        return TableState(index, jnp.int32(0))
+        return TableState(_draw(key, self.start), jnp.int32(0))
 
     def step(self, key: jax.Array, state: TableState, action: jax.Array) -> TimeStep:
         """Take an action; a terminal state leads to itself."""
-        index, steps = state.index, state.steps + 1
+        number, steps = state.number, state.steps + 1
         outcome = jnp.int32(0)
         if self.outcomes.shape[2] > 1:
-            outcome = _draw(key, self.chances[index, action])
-        after = TableState(self.outcomes[index, action, outcome], steps)
+            outcome = _draw(key, self.chances[number, action])
+        after = TableState(self.outcomes[number, action, outcome], steps)
         late = jnp.asarray(False) if self.max_steps is None else steps >= self.max_steps
         return TimeStep(
             state=after,
             observation=self.observe(after),
-            reward=self.rewards[index, action],
-            terminated=self.terminal[after.index],
+            reward=self.rewards[number, action],
+            terminated=self.terminal[after.number],
             truncated=late,
         )
 
     def observe(self, state: TableState) -> jax.Array:
         """Return what an agent sees, [...]."""
-        seen: jax.Array = self.observations[state.index]
+        seen: jax.Array = self.observations[state.number]
         return seen
 
 

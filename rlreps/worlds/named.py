@@ -57,7 +57,7 @@ def _minigrid(game: str, seed: int, view: View, progress: Progress) -> World:
     from minigrid.core import world_object  # Registers the games.
 
     game = newest(game)
-    options = {"render_mode": "rgb_array", "tile_size": _TILE, "highlight": False}
+    options: dict[str, Any] = {"render_mode": "rgb_array", "tile_size": _TILE, "highlight": False}
     inner: Any = gymnasium.make(game, **options).unwrapped
     inner._reward = lambda: 1.0
     drawn = inner.gen_obs
@@ -198,7 +198,7 @@ def _atari(game: str, seed: int, view: View, progress: Progress) -> World:
 
     def save(_: Any) -> bytes:
         state = inner.ale.cloneState(include_rng=True)
-        label = inner.ale.getRAM().tobytes()
+        label: bytes = inner.ale.getRAM().tobytes()
         kept.setdefault(label, state)
         return label
 

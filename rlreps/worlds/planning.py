@@ -116,7 +116,7 @@ def effective_horizon(
     going = scipy.sparse.diags_array((right & (value > 0.0)[:, None]).ravel().astype(np.float64))
     visited, before = start > 0.0, -1
     while np.count_nonzero(visited) > before:
-        before = np.count_nonzero(visited)
+        before = int(np.count_nonzero(visited))
         visited = visited | ((going @ table).T @ np.repeat(visited, actions) > 0.0)
     counted = visited & (value > 0.0) & ~right.all(axis=1)
     extra = math.log(6.0 * math.log(2.0 * steps * actions), actions)

@@ -1,7 +1,7 @@
 """The successor measure of a chain with sparse transitions, exactly, and its principal subspace."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +52,8 @@ class SuccessorSolver:
 
     def multiply_transposed(self, panel: DoubleArray) -> DoubleArray:
         """Return Ψ' times a panel [n, m]."""
-        found: DoubleArray = self._lu.solve(np.asarray(panel, np.float64), trans="T")
+        solve: Any = self._lu.solve  # The stubs lack ``trans``.
+        found: DoubleArray = solve(np.asarray(panel, np.float64), trans="T")
         return found
 
     @functools.cached_property
@@ -77,7 +78,7 @@ class SolvedProducts(Products):
         self.dtype = np.dtype(np.float64)
 
     @functools.cached_property
-    def total_energy(self) -> float:  # type: ignore[override]
+    def total_energy(self) -> float:
         """Squared Frobenius norm, from every column."""
         states, energy = self.shape[0], 0.0
         with self._progress("norm of Ψ", total=states, unit="columns") as advance:
@@ -114,34 +115,22 @@ class SolvedProducts(Products):
         return panel if self._centring == "columns" else panel - panel.mean(axis=0, keepdims=True)
 
 
-class Solved(NamedTuple):
-    """A successor measure's parts of a ground truth."""
-
-    matrix: Array | None
-    principal: PrincipalSubspace
-    observed: Array
-
-    @staticmethod
-    def as_array(values: npt.NDArray[Any]) -> Array:
-        """Return values on the default device."""
-        return jnp.asarray(values)
-
-
 def solve_truth(
     solver: SuccessorSolver,
-    observations: npt.NDArray[Any],
     centring: Centring = "columns",
     decomposition: Decomposition | None = None,
     progress: Progress = no_progress,
-) -> Solved:
+) -> tuple[Array | None, PrincipalSubspace]:
     """Centre and decompose a successor measure.
 
     Args:
         solver: The measure.
-        observations: What an agent sees of each state, [n, ...].
         centring: Which means are subtracted.
         decomposition: How to compute the subspace; None is exact up to ``MOST_DENSE`` states.
         progress: Shows the progress of the products.
+
+    Returns:
+        The centred matrix, None beyond ``MOST_HELD`` states, and its principal subspace.
     """
     states = solver.num_states
     if decomposition is None:
@@ -155,4 +144,4 @@ def solve_truth(
     else:
         principal = decomposition.decompose(SolvedProducts(solver, centring, progress))
     held = None if matrix is None or states > MOST_HELD else jnp.asarray(matrix, jnp.float32)
-    return Solved(held, principal, jnp.asarray(observations))
+    return held, principal

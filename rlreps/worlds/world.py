@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
@@ -14,6 +15,7 @@ import scipy.sparse
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
+from rlreps.successor.exact import ChainTruths
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
@@ -189,7 +191,7 @@ class World:
     @property
     def num_actions(self) -> int:
         """Number of actions, A."""
-        return self.rewards.shape[1]
+        return int(self.rewards.shape[1])
 
     @property
     def next_states(self) -> npt.NDArray[np.int64] | None:
@@ -327,6 +329,27 @@ class World:
             chain = scipy.sparse.csr_array(going @ chain)
         return SuccessorSolver(chain, discount)
 
+    def chain_truths(
+        self, policy: npt.ArrayLike | None = None, *, discount: float = 0.95
+    ) -> ChainTruths:
+        """Return exact optima of objectives, weighed by the policy's own distribution of states.
+
+        A first state follows the end of an episode. A state's weight is how often the policy visits
+        it from first states, discounted by γ.
+
+        Args:
+            policy: As for ``successor``.
+            discount: γ.
+
+        Raises:
+            InputError: If the policy never enters some state.
+        """
+        chances = checked_policy(policy, self.num_states, self.num_actions)
+        chain = planning.chain_of(self.transitions, chances).toarray()
+        chain[self.terminal] = self.start
+        solver = SuccessorSolver(scipy.sparse.csr_array(chain), discount)
+        return ChainTruths(chain, discount, solver.occupancy(self.start))
+
     def truth(
         self,
         policy: npt.ArrayLike | None = None,
@@ -359,17 +382,17 @@ class World:
         """
         solver = self.successor(policy, discount=discount, terminal=terminal)
         settings = self._settings(policy, discount, terminal, centring)
-        found = solve_truth(solver, self.observations, centring, decomposition, progress)
+        matrix, principal = solve_truth(solver, centring, decomposition, progress)
         grid, cells = self.places()
         return GroundTruth(
-            coordinates=found.as_array(grid.unit_centres()[cells]),
-            matrix=found.matrix,
-            principal=found.principal,
+            coordinates=jnp.asarray(grid.unit_centres()[cells]),
+            matrix=matrix,
+            principal=principal,
             settings=settings,
-            error=found.principal.distance_bound,
+            error=principal.distance_bound,
             grid=grid,
             cells=cells,
-            observed=found.observed,
+            observed=jnp.asarray(self.observations),
         )
 
     def save_truth(

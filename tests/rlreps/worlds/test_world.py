@@ -211,11 +211,11 @@ def test_a_compiled_copy_steps_as_the_table(name):
     assert isinstance(env, rlreps.envs.Environment)
     keys = jax.random.split(jax.random.key(0), 4_000)
     states = jax.vmap(env.reset)(keys)
-    counts = np.bincount(np.asarray(states.index), minlength=world.num_states) / 4_000
+    counts = np.bincount(np.asarray(states.number), minlength=world.num_states) / 4_000
     np.testing.assert_allclose(counts, world.start, atol=0.02)
     actions = jnp.arange(4_000, dtype=jnp.int32) % world.num_actions
     taken = jax.jit(jax.vmap(env.step))(keys, states, actions)
-    before, after = np.asarray(states.index), np.asarray(taken.state.index)
+    before, after = np.asarray(states.number), np.asarray(taken.state.number)
     rows = before * world.num_actions + np.asarray(actions)
     assert (world.transitions[rows, after] > 0.0).all()
     np.testing.assert_array_equal(taken.terminated, world.terminal[after])
@@ -224,7 +224,7 @@ def test_a_compiled_copy_steps_as_the_table(name):
     np.testing.assert_allclose(taken.reward, paid, rtol=1e-6)
     # One state and action, many times.
     here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[0], (4_000,)), states)
-    many = jax.vmap(env.step)(keys, here, jnp.zeros(4_000, jnp.int32)).state.index
+    many = jax.vmap(env.step)(keys, here, jnp.zeros(4_000, jnp.int32)).state.number
     row = world.transitions[[before[0] * world.num_actions]].toarray()[0]
     found = np.bincount(np.asarray(many), minlength=world.num_states) / 4_000
     np.testing.assert_allclose(found, row, atol=0.04)
@@ -240,3 +240,16 @@ def test_a_chain_of_sparse_matrices_is_that_of_dense_ones():
         observations=world.observations,
     )
     np.testing.assert_allclose(sparse.transitions.toarray(), world.transitions.toarray())
+
+
+def test_truths_weighed_by_the_policy_restart_episodes():
+    world = room(5, 4)
+    truths = world.chain_truths(discount=0.9)
+    chain = dense_chain(world, np.full((20, 4), 0.25), "absorb")
+    chain[-1] = world.start
+    np.testing.assert_allclose(truths.transition, chain)
+    visits = world.start @ np.linalg.inv(np.eye(20) - 0.9 * chain)
+    np.testing.assert_allclose(truths.start, visits / visits.sum())
+    functions = truths.successor_measure(centred=True).functions[:, :5]
+    gram = functions.T @ (truths.start[:, None] * functions)
+    np.testing.assert_allclose(gram, np.eye(5), atol=1e-9)
