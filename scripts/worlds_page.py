@@ -1,4 +1,4 @@
-"""Build every named world and write the data, the figure and the table of docs/results/worlds.md.
+"""Build every named world and write its page's data, figure and table, and the digests of rules.
 
 python scripts/worlds_page.py [NAME ...]
 """
@@ -21,6 +21,7 @@ from rlreps.worlds import WORLDS, World, load
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 DATA, FIGURE = DOCS / "data" / "worlds" / "worlds.json", DOCS / "figures" / "worlds.png"
+DIGESTS = DOCS.parents[1] / "rlreps" / "worlds" / "digests.json"
 PAGE = DOCS / "worlds.md"
 _COLUMNS = 5
 
@@ -97,6 +98,12 @@ def main(names: list[str]) -> None:
             found[name] = {key: told[key] for key in KEPT}
             print(f"{name}: {time.perf_counter() - began:.1f} s", flush=True)
     record = {"command": "python scripts/worlds_page.py", "discount": 0.95, "worlds": found}
+    rules = {
+        name: {"package": told["package"], "rules": load(name).rules_digest}
+        for name, told in found.items()
+        if not name.startswith("maze-")
+    }
+    DIGESTS.write_text(json.dumps(rules, indent=1) + "\n")
     DATA.parent.mkdir(parents=True, exist_ok=True)
     DATA.write_text(json.dumps(record, indent=1) + "\n")
     save_figure(picture({name: load(name) for name in names}), FIGURE)

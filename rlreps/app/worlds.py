@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlreps.app.job import Printed
+from rlreps.app.options import Switch
 from rlreps.config import as_json
 from rlreps.errors import require
 from rlreps.files import require_output
@@ -35,7 +36,11 @@ def list_worlds() -> Table:
 
 
 def build_world(
-    world: str, out: Path | None = None, seed: int = 0, view: View = "image"
+    world: str,
+    out: Path | None = None,
+    seed: int = 0,
+    view: View = "image",
+    any_version: Switch = False,
 ) -> dict[str, Any]:
     """Build a world anew, into the cache or a file.
 
@@ -44,12 +49,13 @@ def build_world(
         out: File (.npz); by default the cache.
         seed: Seed of the reset, which decides a layout that is drawn.
         view: What an agent sees of MiniGrid.
+        any_version: Accept a version of the package whose game has other rules than published.
     """
     if out is not None:
         require_output(out, file=True)
         require(out.suffix == ".npz", "a file that ends in .npz", str(out))
     path = cached(world, seed, view) if out is None else out
-    made = build(world, seed=seed, view=view, progress=progress_bar)
+    made = build(world, seed=seed, view=view, any_version=any_version, progress=progress_bar)
     path.parent.mkdir(parents=True, exist_ok=True)
     return {"path": str(made.save(path)), **describe(made)}
 

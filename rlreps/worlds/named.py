@@ -2,6 +2,8 @@
 
 import dataclasses
 import importlib.metadata
+import importlib.resources
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -282,8 +284,23 @@ WORLDS: Mapping[str, Named] = {
 """Name → how the world is made."""
 
 
+def known_rules() -> dict[str, dict[str, str]]:
+    """Return the package and the ``rules_digest`` of each world of seed 0, as published.
+
+    Mazes are missing: they are sampled, and their last bits differ from machine to machine.
+    """
+    place = importlib.resources.files("rlreps.worlds") / "digests.json"
+    found: dict[str, dict[str, str]] = json.loads(place.read_text())
+    return found
+
+
 def build(
-    name: str, *, seed: int = 0, view: View = "image", progress: Progress = no_progress
+    name: str,
+    *,
+    seed: int = 0,
+    view: View = "image",
+    any_version: bool = False,
+    progress: Progress = no_progress,
 ) -> World:
     """Build a world from the installed package.
 
@@ -291,15 +308,23 @@ def build(
         name: A name of ``WORLDS``.
         seed: Seed of the reset, which decides a layout that is drawn.
         view: What an agent sees of MiniGrid.
+        any_version: Whether to accept other rules than the published ones.
         progress: Shows the number of states.
 
     Raises:
-        InputError: For an unknown name, or a package that is not installed.
+        InputError: For an unknown name, a package that is not installed, or a version of it whose
+            game has other rules than those published for seed 0.
     """
     entry = _entry(name, seed, view)
     began = time.perf_counter()
     version = _version(entry, name)
     world = entry.build(entry.game, seed, view, progress)
+    published = known_rules().get(name) if seed == 0 and not any_version else None
+    if published is not None and published["rules"] != world.rules_digest:
+        raise InputError(
+            f"expected {name} with the rules of {published['package']}, got others from "
+            f"{entry.package} {version}; install that version, or accept others (any_version)"
+        )
     return _told(
         world,
         world=name,
@@ -311,7 +336,12 @@ def build(
 
 
 def load(
-    name: str | Path, *, seed: int = 0, view: View = "image", progress: Progress = no_progress
+    name: str | Path,
+    *,
+    seed: int = 0,
+    view: View = "image",
+    any_version: bool = False,
+    progress: Progress = no_progress,
 ) -> World:
     """Load a world by name, or from a file; a world that is not in the cache is built.
 
@@ -322,6 +352,7 @@ def load(
         name: A name of ``WORLDS``, or the path of a file that ``World.save`` has written.
         seed: As for ``build``.
         view: As for ``build``.
+        any_version: As for ``build``.
         progress: As for ``build``.
 
     Raises:
@@ -332,7 +363,7 @@ def load(
     path = cached(str(name), seed, view)
     if path.is_file():
         return World.load(path)
-    world = build(str(name), seed=seed, view=view, progress=progress)
+    world = build(str(name), seed=seed, view=view, any_version=any_version, progress=progress)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         world.save(path)

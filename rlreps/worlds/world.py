@@ -211,8 +211,17 @@ class World:
     @property
     def digest(self) -> str:
         """SHA-256 of everything but ``about``."""
+        return self._digest(self._arrays())
+
+    @property
+    def rules_digest(self) -> str:
+        """SHA-256 of transitions, rewards, terminal states and first states alone."""
+        shown = ("observations", "coordinates")
+        return self._digest({k: v for k, v in self._arrays().items() if k not in shown})
+
+    def _digest(self, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
         hasher = hashlib.sha256(json.dumps(list(self.names)).encode())
-        for name, array in sorted(self._arrays().items()):
+        for name, array in sorted(arrays.items()):
             plain = np.ascontiguousarray(array)
             hasher.update(f"{name} {plain.dtype.str} {plain.shape}".encode())
             hasher.update(plain.tobytes())

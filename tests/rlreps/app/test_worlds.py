@@ -33,6 +33,7 @@ def picture(tmp_path, monkeypatch):
 words = str.split
 
 
+@pytest.mark.integration
 def test_a_world_is_trained_on_audited_and_drawn(picture, capsys):
     given = f"{picture} --discount 0.9 --policy optimal --epsilon 0.5 --out store"
     main(["worlds", "truth", *words(given)])

@@ -91,7 +91,7 @@ def test_a_thousand_random_episodes_agree_with_the_original():
             "image": lambda env: env.get_frame(False, 8),
             "agent": lambda env: env.gen_obs()["image"],
         }[view]
-        assert play(env, world, observe, 500, 15) > 0
+        assert play(env, world, observe, 500, 12) > 0
         assert (world.num_aliased > 0) == (view == "agent")
 
 
@@ -153,6 +153,19 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(InputError, match=r'got none: pip install "rlreps\[minigrid\]"'):
         build("minigrid-unlock")
+
+
+def test_other_rules_than_the_published_ones_are_refused(monkeypatch):
+    known = named.known_rules()
+    assert {*WORLDS} - {*known} == {name for name in WORLDS if name.startswith("maze-")}
+    other = {"cliffwalking": {"package": "gymnasium 0.1", "rules": "another"}}
+    monkeypatch.setattr(named, "known_rules", lambda: other)
+    said = "cliffwalking with the rules of gymnasium 0.1, got others from gymnasium .*; install"
+    with pytest.raises(InputError, match=said):
+        load("cliffwalking")
+    assert not named.cached("cliffwalking").exists()
+    world = load("cliffwalking", any_version=True)
+    assert world.rules_digest == known["cliffwalking"]["rules"]
 
 
 def test_there_are_more_than_two_dozen_names():
