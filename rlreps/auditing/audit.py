@@ -27,6 +27,7 @@ from rlreps.auditing.measures import (
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
 from rlreps.formatting import format_number
+from rlreps.numerics import bytes_of
 from rlreps.plotting import Line, Panel, plot_components, plot_panels, save_figure
 from rlreps.report.table import Table
 from rlreps.subspace import align
@@ -86,14 +87,23 @@ class Audit:
     Attributes:
         truth: The truth.
         findings: Label → findings. A checkpoint has its step as label, one network "features".
+        observable: Largest share of each leading component that a function of the observation can
+            have, [k]; None if no two states look alike.
     """
 
     truth: GroundTruth
     findings: Mapping[str | int, FeatureFindings]
+    observable: DoubleArray | None = None
 
     def lines(self) -> list[str]:
         """Return the audit in words: what is captured, and every defect with what to try."""
         lines = []
+        if self.observable is not None:
+            k = min(_HEADLINE, len(self.observable))
+            lines.append(
+                f"states look alike: features of the observation hold at most "
+                f"{self.observable[:k].mean():.3f} of the leading {k} components"
+            )
         for label, each in self.findings.items():
             name = "" if len(self.findings) == 1 else f"{label}: "
             k = min(_HEADLINE, len(each.components))
@@ -286,7 +296,23 @@ def audit(
         array = _as_features(each, label, truth)
         key = int(label) if isinstance(label, int | np.integer) else str(label)
         found[key] = _audit_one(array, truth, baselines, seed)
-    return Audit(truth=truth, findings=found)
+    return Audit(truth=truth, findings=found, observable=_observable(truth))
+
+
+def _observable(truth: GroundTruth) -> DoubleArray | None:
+    """Return the share of each leading component that is constant on states that look alike."""
+    if truth.observed is None:
+        return None
+    seen = np.asarray(truth.observed)
+    _, groups = np.unique(bytes_of(seen, seen.dtype), return_inverse=True)
+    counts = np.bincount(groups)
+    if counts.max() == 1:
+        return None
+    components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
+    sums = np.zeros((len(counts), components.shape[1]))
+    np.add.at(sums, groups, components)
+    share: DoubleArray = np.sum(np.square(sums) / counts[:, None], axis=0)
+    return share
 
 
 def _audit_one(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
+from rlreps.numerics import bytes_of
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.exact import ChainTruths
@@ -203,9 +204,8 @@ class World:
     @property
     def num_aliased(self) -> int:
         """Number of states whose observation another state shares."""
-        rows = np.ascontiguousarray(self.observations).reshape(self.num_states, -1)
-        whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-        _, counts = np.unique(whole, return_counts=True)
+        seen = bytes_of(self.observations, self.observations.dtype)
+        _, counts = np.unique(seen, return_counts=True)
         return int(counts[counts > 1].sum())
 
     @property

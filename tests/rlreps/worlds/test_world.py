@@ -1,5 +1,7 @@
 """Tables: their files, values, exact truths, and compiled copies."""
 
+import dataclasses
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -199,6 +201,7 @@ def test_an_audit_takes_a_world_s_truth_and_its_images():
     assert truth.observations.dtype == jnp.uint8
     pixels = rlreps.audit(lambda seen: np.asarray(seen).reshape(60, -1)[:, :20], truth)
     assert 0.0 < next(iter(pixels.findings.values())).leading() < 1.0
+    assert "look alike" not in " ".join(rlreps.audit(np.eye(60)[:, :9], truth).lines())
     own = rlreps.audit(truth.principal.basis[:, :10], truth)
     assert own.findings["features"].leading() == pytest.approx(1.0)
     assert truth.distance(truth.principal.basis[:, :5]) < 1e-6
@@ -253,3 +256,19 @@ def test_truths_weighed_by_the_policy_restart_episodes():
     functions = truths.successor_measure(centred=True).functions[:, :5]
     gram = functions.T @ (truths.start[:, None] * functions)
     np.testing.assert_allclose(gram, np.eye(5), atol=1e-9)
+
+
+def test_an_audit_says_what_no_function_of_the_observation_holds():
+    world = room(6, 5)
+    # Rows 1 and 2, and rows 3 and 4, look alike.
+    look = np.array([0, 1, 1, 2, 2])[np.arange(30) // 6] * 6 + np.arange(30) % 6
+    seen = dataclasses.replace(world, observations=np.eye(18, dtype=np.float32)[look])
+    assert seen.num_aliased == 24
+    truth = seen.truth()
+    # One unit for each look is the best that an encoder can do.
+    found = rlreps.audit(lambda observations: observations, truth)
+    best = found.findings["features"].components
+    np.testing.assert_allclose(found.observable, best, atol=1e-9)
+    assert 0.0 < found.observable.min() < 0.9 < found.observable.max() <= 1.0 + 1e-12
+    said = f"at most {best[:10].mean():.3f} of the leading 10 components"
+    assert said in found.lines()[0]
