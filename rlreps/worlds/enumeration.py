@@ -120,12 +120,6 @@ class StateCopies:
             vars(layer).clear()
             vars(layer).update(values)
 
-    def shuffle(self) -> None:
-        """Move all random generators on, so that a second pass draws other numbers."""
-        for each in self._known.values():
-            if isinstance(each, np.random.Generator):
-                each.random(7)
-
     def parts(self, state: bytes) -> dict[str, Hashable]:
         """Return the attributes of a state in a form that compares by value."""
         held = _Unpickler(io.BytesIO(state), self._known).load()
@@ -395,7 +389,7 @@ class _Search:
         return self._number(self._save(), ended, seen), float(reward), seen
 
     def check(self, columns: list[list[int]], rewards: list[list[float]]) -> None:
-        """Take actions again with other random numbers.
+        """Take actions again with other random numbers, since generators are never restored.
 
         Raises:
             InputError: If an outcome differs.
@@ -408,8 +402,6 @@ class _Search:
         ]
         known = len(self.states)
         for count, (index, action) in enumerate(_spread(pairs, _MOST_CHECKED)):
-            if self._copies is not None:
-                self._copies.shuffle()
             after, reward, seen = self.take(index, action)
             expected, paid = columns[index][action], rewards[index][action]
             found = ""

@@ -56,6 +56,21 @@ def test_enumeration_finds_each_state_once_and_keeps_references_between_objects(
     assert world.num_aliased == 2
 
 
+class Bell(Corridor):
+    """Action 2 ends the game and changes nothing."""
+
+    def step(self, action):
+        self.place = (self.place + (action == 1)) % 3
+        return self._seen(), 0.0, action == 2, False, {}
+
+
+def test_an_end_that_changes_nothing_is_a_state_of_its_own():
+    world = World.enumerate(Bell())
+    assert (world.num_states, world.terminal.sum(), world.num_aliased) == (6, 3, 6)
+    assert world.terminal[world.next_states[~world.terminal, 2]].all()
+    assert not world.terminal[world.next_states[~world.terminal, :2]].any()
+
+
 def test_each_seed_gives_a_first_state_and_a_horizon_ends_episodes():
     starts = []
 

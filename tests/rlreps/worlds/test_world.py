@@ -120,25 +120,25 @@ def test_a_policy_that_explores_shares_ties():
     np.testing.assert_allclose(table, [[0.45, 0.45, 0.1], [0.1, 0.8, 0.1]])
 
 
-def test_the_effective_horizon_of_a_corridor_is_by_hand():
-    # Only the last of three right moves pays.
-    right = np.array([[0, 1], [0, 2], [0, 3], [3, 3]])
+def test_the_effective_horizon_of_a_game_that_takes_two_looks_is_by_hand():
+    # A sure half now, or 1 for the right one of two actions in the next state.
     world = World.from_arrays(
-        next_states=right,
-        rewards=[[0, 0], [0, 0], [0, 1], [0, 0]],
-        terminal=np.arange(4) == 3,
-        start=[1, 0, 0, 0],
+        next_states=[[2, 1], [2, 2], [2, 2]],
+        rewards=[[0.5, 0.0], [0.0, 1.0], [0.0, 0.0]],
+        terminal=[False, False, True],
+        start=[1.0, 0.0, 0.0],
     )
-    table = world.transitions.toarray().reshape(4, 2, 4)
-    uniform = np.linalg.solve(np.eye(4) - 0.45 * table.sum(axis=1), world.rewards.mean(axis=1))
-    q = (world.rewards + 0.9 * table @ uniform)[:3]
-    best = np.array([0.81, 0.9, 1.0])
-    ratio = np.max(q[:, 1] * best / np.square(q[:, 1] - q[:, 0]))
-    first = 1.0 + np.log2(ratio) + np.log2(6.0 * np.log(2.0 * 100 * 2))
-    assert world.effective_horizon(0.9) <= first
-    assert world.effective_horizon(0.9) > np.log2(6.0 * np.log(400.0))
+    extra = np.log2(6.0 * np.log(2.0 * 100 * 2))
+    # Of the random policy's values, 0.5 and 0.9 / 2, the wrong one is greater: k is 2.
+    assert world.effective_horizon(0.9) == pytest.approx(2.0 + np.log2(0.9**2 / 0.4**2) + extra)
+    # For a far-sighted agent with more steps, k stays 2 and the gap is wider.
+    assert world.effective_horizon(0.99, steps=200) == pytest.approx(
+        2.0 + np.log2(0.99**2 / 0.49**2) + np.log2(6.0 * np.log(2.0 * 200 * 2))
+    )
     with pytest.raises(InputError, match="deterministic transitions"):
         random_world().effective_horizon()
+    assert room(2, 3).effective_horizon() > 1.0
+    assert World.from_arrays(next_states=[[0, 0]], rewards=[[0, 0]]).effective_horizon() is None
 
 
 def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
