@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +22,25 @@ from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_envir
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
-from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
+from rlreps.encoders import EVERY_ENCODER, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_memory, require_positive
 from rlreps.numerics import largest_even_share
 from rlreps.successor.fitting.basis import MOST_NUMBERS
 
+if TYPE_CHECKING:
+    from rlreps.worlds.environment import TableEnvironment
+
 PUDDLE_WORLD = "puddle-world"
 """The environment compiled together with the agent; an arena may follow after a colon."""
 
+WORLD = "world:"
+"""Prefix of the names of worlds."""
+
 DEFAULT_ARENA = "sutton"
 
-TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
+TORSOS: dict[str, type[Encoder]] = EVERY_ENCODER
 """Name → class of torso, for configurations; images need the convolutional torso."""
 
 JOINT_UNITS = 64
@@ -47,8 +53,9 @@ class AgentConfig:
     """A training run of agents that differ only in their seeds.
 
     Attributes:
-        environment: ``puddle-world``, ``puddle-world:ARENA`` or ``gymnax:ID`` (compiled), the id of
-            a Gymnasium environment, or ``dm_env:MODULE:FUNCTION``, a function without arguments.
+        environment: ``puddle-world``, ``puddle-world:ARENA``, ``world:NAME`` or ``gymnax:ID``
+            (compiled), the id of a Gymnasium environment, or ``dm_env:MODULE:FUNCTION``, a function
+            without arguments.
         observation: What agents see of PuddleWorld.
         goal: Where PuddleWorld's episodes end: a disc (x, y, radius); None is the arena's own goal,
             or the corner x + y >= 1.9.
@@ -167,15 +174,22 @@ def load_puddle_world(config: AgentConfig) -> PuddleWorld | None:
     return dataclasses.replace(world, max_steps=world.max_steps or config.max_episode_steps)
 
 
-def load_compiled_environment(config: AgentConfig) -> PuddleWorld | GymnaxEnvironment | None:
+def load_compiled_environment(
+    config: AgentConfig,
+) -> "PuddleWorld | GymnaxEnvironment | TableEnvironment | None":
     """Load the environment that is compiled together with agents; None if it runs on the host.
 
     Raises:
-        InputError: As ``load_puddle_world`` and ``gymnax_environment``.
+        InputError: As ``load_puddle_world``, ``gymnax_environment`` and ``worlds.load``.
         ArenaError: For an unknown or invalid arena.
     """
     world = load_puddle_world(config)
     name = config.environment
+    if name.startswith(WORLD):
+        # Deferred: worlds are made from environments of gymnax, too.
+        from rlreps.worlds import load
+
+        return load(name.removeprefix(WORLD)).environment(config.max_episode_steps)
     return gymnax_environment(name) if name.startswith(PREFIX) else world
 
 

@@ -405,7 +405,7 @@ def _making(name: str) -> AbstractContextManager[None]:
 
 def imports_code(name: str) -> bool:
     """Tell whether an environment's name includes a module, which making it would run."""
-    return ":" in name and not name.startswith(("puddle-world:", "gymnax:"))
+    return ":" in name and not name.startswith(("puddle-world:", "gymnax:", "world:"))
 
 
 def import_named(module: str, name: str) -> ModuleType:

@@ -19,6 +19,7 @@ from . import study as study
 from . import subspace as subspace
 from . import successor as successor
 from . import training as training
+from . import worlds as worlds
 from .auditing.audit import audit as audit
 from .study.compare import compare as compare
 

@@ -11,6 +11,8 @@ import jaxlib.version
 # Before JAX is imported. Workers and the processes that tests start inherit it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="rlreps-tests-")
+if "RLREPS_CACHE_DIR" not in os.environ:  # Worlds that tests build.
+    os.environ["RLREPS_CACHE_DIR"] = tempfile.mkdtemp(prefix="rlreps-tests-")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Tests compile more than they compute: with optimisations a cold run takes three times as long.

@@ -38,6 +38,7 @@ FOLDERS = {"envs": "", "agents": "", "experiments": "scripts/"} | dict.fromkeys(
             "explore",
             "app",
             "study",
+            "worlds",
         ),
     ),
     "rlreps/",

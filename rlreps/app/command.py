@@ -13,7 +13,7 @@ from rlreps.config import options
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices, devices_for_small_runs
 
-POSITIONAL = {"data", "features", "other", "paths", "run_folder", "runs", "store"}
+POSITIONAL = {"data", "features", "other", "paths", "run_folder", "runs", "store", "world"}
 """Parameters of commands that become positional arguments if they have no default."""
 
 

@@ -98,10 +98,22 @@ def draw_components(
 
 
 def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d: int) -> Figure:
-    """Draw d leading components above the components that runs have learned, by label."""
+    """Draw d leading components above the components that runs have learned, by label.
+
+    A game's components are maps over the first two coordinates for each value of the others; a
+    game without coordinates shows the frames at both ends of each component.
+    """
     components, cosines = {"ground truth": truth.principal.truncated(d).basis}, {}
     for label, folder in runs.items():
         components[label], cosines[label] = aligned_components(folder, truth, d)
+    grid, seen = truth.grid, truth.observed
+    if grid is not None and len(grid.bins) > 2 and truth.cells is not None and seen is not None:
+        values = truth.settings.get("values", {})
+        return plotting.plot_slices(
+            components, grid=grid, cells=truth.cells, values=values, cosines=cosines
+        )
+    if grid is not None and len(grid.bins) == 1 and seen is not None and seen.ndim == 4:
+        return plotting.plot_extremes(components["ground truth"], np.asarray(seen))
     return plotting.plot_components(
         components,
         grid=truth.grid,

@@ -39,6 +39,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "app.stores:compare",
         "Compare the leading components of two stores.",
     ),
+    "worlds list": ("app.worlds:list_worlds", "List the worlds that can be built."),
+    "worlds build": ("app.worlds:build_world", "Build a world into the cache, or a file."),
+    "worlds info": ("app.worlds:describe_world", "Describe a world: states, values, spectrum."),
+    "worlds truth": (
+        "app.worlds:save_truth",
+        "Store the exact successor measure of a policy in a world.",
+    ),
     "svd": ("app.stores:svd", "Compute the principal subspace of a store."),
     "train": ("app.jobs.train:Train", "Train an encoder on a store."),
     "train-live": (

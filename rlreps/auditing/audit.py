@@ -31,6 +31,7 @@ from rlreps.auditing.recorded import RecordedTruth, estimate_truth
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
 from rlreps.formatting import format_number
+from rlreps.numerics import bytes_of
 from rlreps.plotting import Line, Panel, plot_components, plot_pairs, plot_panels, save_figure
 from rlreps.report.table import Table
 from rlreps.subspace import align
@@ -89,21 +90,30 @@ class FeatureFindings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
-    """FeatureFindings on one or several sets of features.
+    """Findings on one or several sets of features.
 
     Attributes:
         truth: The truth; of recorded data, their components at the measured states.
         findings: Label → findings. A checkpoint has its step as label, one network "features".
         notes: Of recorded data: what the numbers rest on, and what the data cannot tell.
+        observable: Largest share of each leading component that a function of the observation can
+            have, [k]; None if no two states look alike.
     """
 
     truth: GroundTruth
     findings: Mapping[str | int, FeatureFindings]
     notes: Sequence[str] = ()
+    observable: DoubleArray | None = None
 
     def lines(self) -> list[str]:
         """Return the audit in words: what is captured, and every defect with what to try."""
         lines = []
+        if self.observable is not None:
+            k = min(_HEADLINE, len(self.observable))
+            lines.append(
+                f"states look alike: features of the observation hold at most "
+                f"{self.observable[:k].mean():.3f} of the leading {k} components"
+            )
         for label, each in self.findings.items():
             name = "" if len(self.findings) == 1 else f"{label}: "
             k = min(_HEADLINE, len(each.components))
@@ -347,7 +357,28 @@ def audit(
             lambda array: _audit_one(array, against.truth, baselines, seed), sets.values()
         )
         findings = dict(zip(sets, audited, strict=True))
-    return Audit(truth=against.truth, findings=findings, notes=against.notes)
+    return Audit(
+        truth=against.truth,
+        findings=findings,
+        notes=against.notes,
+        observable=_observable(against.truth),
+    )
+
+
+def _observable(truth: GroundTruth) -> DoubleArray | None:
+    """Return the share of each leading component that is constant on states that look alike."""
+    if truth.observed is None:
+        return None
+    seen = np.asarray(truth.observed)
+    _, groups = np.unique(bytes_of(seen, seen.dtype), return_inverse=True)
+    counts = np.bincount(groups)
+    if counts.max() == 1:
+        return None
+    components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
+    sums = np.zeros((len(counts), components.shape[1]))
+    np.add.at(sums, groups, components)
+    share: DoubleArray = np.sum(np.square(sums) / counts[:, None], axis=0)
+    return share
 
 
 def _audit_one(

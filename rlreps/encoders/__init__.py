@@ -24,8 +24,12 @@ from rlreps.encoders.networks import (
 ENCODERS: dict[str, type[Encoder]] = registry(Cosine, FourierMLP, MLP, Tabular)
 """Name → encoder of states that are coordinates or (``tabular``) indices."""
 
+EVERY_ENCODER: dict[str, type[Encoder]] = {**ENCODERS, **registry(Convolutional)}
+"""Name → encoder of coordinates, indices or (``convolutional``) images of states."""
+
 __all__ = [
     "ENCODERS",
+    "EVERY_ENCODER",
     "MLP",
     "AtStates",
     "BlockSparse",

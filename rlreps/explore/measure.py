@@ -259,6 +259,8 @@ def _find_cells(store: MatrixStore) -> MapGrid:
     require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
     grid, cells = state_cells(store)
     require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
+    shared = len(cells) - len(np.unique(cells))
+    require(shared == 0, place, f"{shared} states in the cells of others")
     return _make_cells(grid, cells, store.settings)
 
 

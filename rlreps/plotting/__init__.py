@@ -6,7 +6,7 @@ from rlreps.plotting.charts import (
     plot_spectrum,
     plot_subspace_error,
 )
-from rlreps.plotting.images import plot_reconstructions, plot_signed_images
+from rlreps.plotting.images import plot_extremes, plot_reconstructions, plot_signed_images
 from rlreps.plotting.lines import Line, Panel, over_runs, plot_panels
 from rlreps.plotting.maps import (
     plot_components,
@@ -14,6 +14,7 @@ from rlreps.plotting.maps import (
     plot_environment,
     plot_pairs,
     plot_policy_and_value,
+    plot_slices,
 )
 from rlreps.plotting.style import (
     MUTED,
@@ -35,12 +36,14 @@ __all__ = [
     "plot_coverage",
     "plot_curves",
     "plot_environment",
+    "plot_extremes",
     "plot_fit",
     "plot_pairs",
     "plot_panels",
     "plot_policy_and_value",
     "plot_reconstructions",
     "plot_signed_images",
+    "plot_slices",
     "plot_spectrum",
     "plot_subspace_error",
     "require_figure",

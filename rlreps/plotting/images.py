@@ -8,6 +8,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rlreps.errors import require, require_positive
 from rlreps.plotting.maps import MOST_MAPS, add_signed_bar, draw_signed, magnitudes
 from rlreps.plotting.style import DoubleArray, styled
 from rlreps.typing import ArrayLike
@@ -73,6 +74,41 @@ def plot_signed_images(
         if name in matches:
             axes.set_xlabel(f"{matches[name][index]:.3f}", fontsize=7.5, labelpad=2)
     add_signed_bar(figure, "value relative to\nits column's largest", aspect=18)
+    return figure
+
+
+@styled
+def plot_extremes(components: ArrayLike, frames: ArrayLike, *, each: int = 4) -> Figure:
+    """Draw the frames at both ends of each component, as Pfau et al. (2019) show them.
+
+    Args:
+        components: Components of the states, [n, k]; a row of the figure for each.
+        frames: Picture of every state, [n, height, width, 1 or 3], uint8.
+        each: Frames at each end.
+
+    Raises:
+        InputError: For frames of another shape or type.
+    """
+    require_positive("each", each)
+    table, seen = np.asarray(components, np.float64), np.asarray(frames)
+    images = seen.ndim == 4 and seen.shape[3] in (1, 3) and seen.dtype == np.uint8
+    require(images, "frames [n, height, width, 1 or 3], uint8", (seen.dtype.name, seen.shape))
+    require(
+        table.ndim == 2 and len(table) == len(seen), f"components [{len(seen)}, k]", table.shape
+    )
+    each = min(each, len(seen) // 2)
+    order = np.argsort(table, axis=0, kind="stable")
+    chosen = np.concatenate([order[:each], order[len(order) - each :]])
+    blank = np.zeros((2 * each, *seen.shape[1:3]))
+    rows = {str(index + 1): blank for index in range(table.shape[1])}
+    figure, grid = _image_grid(rows, 2 * each, 1, text_height=_TITLE)
+    for index, line in enumerate(grid):
+        for axes, state in zip(line, chosen[:, index], strict=True):
+            frame = seen[state] if seen.shape[3] == 3 else seen[state, :, :, 0]
+            axes.imshow(frame, cmap="gray", vmin=0, vmax=255)
+        _label_row(line[0], f"component {index + 1}")
+    grid[0, 0].set_title("least", fontsize=8.5, loc="left")
+    grid[0, -1].set_title("greatest", fontsize=8.5, loc="right")
     return figure
 
 

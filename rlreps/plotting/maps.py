@@ -269,6 +269,69 @@ def plot_components(
     return figure
 
 
+_MOST_SLICES = 8
+"""Largest number of rows of maps, those of most states."""
+
+
+def plot_slices(
+    components: Mapping[str, ArrayLike],
+    *,
+    grid: BoxGrid,
+    cells: ArrayLike,
+    values: Mapping[str, Sequence[str]] | None = None,
+    cosines: Mapping[str, ArrayLike] | None = None,
+) -> Figure:
+    """Draw components as maps over the first two coordinates, one for each value of the others.
+
+    For games: maps over the agent's position, for each direction and for what it carries. At most
+    eight slices are drawn, those with most states. A place of several states shows their mean.
+
+    Args:
+        components: Sets by name, each [n, k].
+        grid: Grid of the coordinates, three or more.
+        cells: Cell of each state, [n].
+        values: Name of a coordinate → names of its values 0, 1, ...
+        cosines: By set, |cosine| [k] of each component with the true one, below its first slice.
+
+    Raises:
+        InputError: For a grid of two axes or fewer, or sets that do not fit the states.
+    """
+    require(len(grid.bins) >= 3, "a grid of three coordinates or more", grid.bins)
+    plane = BoxGrid(grid.low[:2], grid.high[:2], grid.bins[:2], grid.names[:2])
+    places = np.asarray(grid.centres())[np.asarray(cells)]
+    others, slices, counts = np.unique(
+        places[:, 2:], axis=0, return_inverse=True, return_counts=True
+    )
+    at, maps = plane.cell(places[:, :2]), {}
+    matches: dict[str, ArrayLike] = {}
+    for name, given in components.items():
+        table = np.asarray(given, np.float64)
+        require(table.ndim == 2 and len(table) == len(at), f"{name!r} [{len(at)}, k]", table.shape)
+        for chosen in np.sort(np.argsort(-counts, kind="stable")[:_MOST_SLICES]):
+            here = slices.ravel() == chosen
+            number = np.bincount(at[here], minlength=plane.num_cells)[:, None]
+            sums = np.zeros((plane.num_cells, table.shape[1]))
+            np.add.at(sums, at[here], table[here])
+            said = _spell_slice(grid.names[2:], others[chosen], values or {})
+            label = said if len(components) == 1 else f"{name}: {said}"
+            if cosines and name in cosines and not any(each.startswith(name) for each in matches):
+                matches[label] = cosines[name]
+            maps[label] = np.where(number > 0, sums / np.maximum(number, 1), np.nan)
+    return plot_components(maps, grid=plane, cosines=matches)
+
+
+def _spell_slice(
+    names: Sequence[str], numbers: DoubleArray, values: Mapping[str, Sequence[str]]
+) -> str:
+    """Describe a slice by the values of its coordinates."""
+    parts = []
+    for name, number in zip(names, numbers.tolist(), strict=True):
+        index, known = round(number), values.get(name, ())
+        told = known[index] if 0 <= index < len(known) else f"{name} {number:.3g}"
+        parts += [told] if told else []
+    return ", ".join(parts)
+
+
 @styled
 def plot_coverage(points: ArrayLike, *, names: Sequence[str] = ()) -> Figure:
     """Draw where data were: the number of observations in each cell.

@@ -69,7 +69,7 @@ def keep_compiled_programs() -> None:
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     try:
-        folder = _cache_folder() / "compiled"
+        folder = cache_folder() / "compiled"
         folder.mkdir(parents=True, exist_ok=True)
         _delete_least_recent(folder, CACHE_BYTES)
     except (OSError, RuntimeError):  # RuntimeError: a user without a home
@@ -82,7 +82,7 @@ def keep_compiled_programs() -> None:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Return the folder for files that can be recomputed: the user's choice or the system's."""
     if chosen := os.environ.get("RLREPS_CACHE_DIR"):
         return Path(chosen)

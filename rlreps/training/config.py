@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from rlreps.config import checked, interval, positive, with_sizes
-from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
+from rlreps.encoders import EVERY_ENCODER, Encoder, FourierMLP, Tabular
 from rlreps.errors import InputError, require, require_memory
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.update import Learner
 
-METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
+METHODS: dict[str, type] = {**OBJECTIVES, **EVERY_ENCODER}
 """Name → class, for everything that a stored configuration can name."""
 
 States: TypeAlias = Literal["centres", "uniform"]
@@ -83,6 +83,7 @@ def make_learner(
     *,
     num_inputs: int,
     num_states: int = 1,
+    frame_shape: tuple[int, ...] = (),
     num_tasks: int | None = None,
     resets_diverged: bool = False,
 ) -> Learner:
@@ -92,6 +93,7 @@ def make_learner(
         config: The run.
         num_inputs: Number of coordinates of a state.
         num_states: n, for a tabular encoder.
+        frame_shape: Shape of what an encoder of frames sees.
         num_tasks: Number of columns of the matrix; None if the source is live.
         resets_diverged: Whether runs that diverge are set to zero.
     """
@@ -104,6 +106,7 @@ def make_learner(
         num_features=config.num_features,
         num_inputs=num_inputs,
         num_states=num_states,
+        frame_shape=frame_shape,
     )
     return Learner(
         encoder=encoder,

@@ -66,8 +66,15 @@ def learner_for(
     resets_diverged: bool = False,
 ) -> Learner:
     """Make the configured update for the states of a ground truth."""
-    sizes = {"num_inputs": truth.coordinates.shape[1], "num_states": truth.num_states}
-    return make_learner(config, **sizes, num_tasks=num_tasks, resets_diverged=resets_diverged)
+    seen = truth.inputs(config.encoder).shape[1:]
+    sizes = {"num_inputs": seen[-1] if seen else 1, "num_states": truth.num_states}
+    return make_learner(
+        config,
+        **sizes,
+        frame_shape=seen,
+        num_tasks=num_tasks,
+        resets_diverged=resets_diverged,
+    )
 
 
 class Problem(NamedTuple):

@@ -79,9 +79,7 @@ INTERFACES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["puddles", pytest.param("images", marks=INTEGRATION)]
-)
+@pytest.mark.parametrize("name", ["puddles", pytest.param("images", marks=INTEGRATION)])
 def test_copies_of_a_batch_and_other_interfaces_do_what_their_seeds_say(name):
     """A batch restarts in the step after an episode's end; seeds may have any size."""
     settings, limit, seeds = INTERFACES[name], 6, [40, 2**32 - 1, 2**64 + 40]

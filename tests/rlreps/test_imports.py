@@ -17,7 +17,7 @@ LEVELS = [
     GROUND | {"stats"},
     {"subspace", "encoders", "operators", "cumulants"},
     {"losses", "sources", "successor", "streaming"},
-    {"training", "runs", "report", "plotting"},
+    {"training", "runs", "report", "plotting", "worlds"},
     {"app", "auditing", "study", "explore"},
     {"experiments"},
     {"__main__"},

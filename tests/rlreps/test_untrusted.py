@@ -102,6 +102,10 @@ EVERY_COMMAND = {
     "successor verify": "{store}",
     "successor compare": "{store} {store} --figure {figure}",
     "svd": "{store} --rank 3",
+    "worlds list": "",
+    "worlds build": "cliffwalking --out {world}",
+    "worlds info": "cliffwalking",
+    "worlds truth": "cliffwalking --out {made}",
     "train": "{store} --out {out}",
     "train-live": "--store {store} --horizon 60 --discount 0.9 --out {out}",
     "sweep": "{store} --grid steps=2,3 --out {out}",
@@ -124,7 +128,14 @@ EVERY_COMMAND = {
 }
 """Command → arguments; every experiment is run as ``mnist`` is, which would download its data."""
 
-PLACES = {"out": "new", "made": "new", "folder": "new", "figure": "new.png", "page": "new.html"}
+PLACES = {
+    "out": "new",
+    "made": "new",
+    "folder": "new",
+    "figure": "new.png",
+    "page": "new.html",
+    "world": "new.npz",
+}
 
 
 def given(command, toy_store, **changed):
@@ -165,7 +176,7 @@ def test_no_command_follows_a_link_deep_in_a_folder(
 
 
 @pytest.mark.parametrize(
-    ("command", "place"), with_places("out", "made", "folder", "figure", "page")
+    ("command", "place"), with_places("out", "made", "folder", "figure", "page", "world")
 )
 def test_no_command_begins_work_before_it_has_a_place_to_write(
     refused, toy_store, tmp_path, monkeypatch, command, place

@@ -12,7 +12,7 @@ from rlreps.app.job import Context, Job
 from rlreps.app.options import Choice
 from rlreps.config import as_json, no_option
 from rlreps.cumulants import CUMULANTS, Cumulants
-from rlreps.encoders import ENCODERS, Encoder
+from rlreps.encoders import EVERY_ENCODER, Encoder
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.truth.ground_truth import GroundTruth
@@ -35,7 +35,7 @@ KIND = "train"
 MATRIX = "matrix"
 
 CHOICES: dict[Any, Choice] = {
-    Encoder: Choice("encoder", ENCODERS),
+    Encoder: Choice("encoder", EVERY_ENCODER),
     Objective: Choice("method", OBJECTIVES),
     Cumulants: Choice("cumulants", CUMULANTS),
 }

@@ -28,6 +28,7 @@ from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.grids import BoxGrid, parse_cells, spell_cells
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth.store import MatrixStore, open_store
+from rlreps.successor.truth.store.cache import read_archive, write_archive
 from rlreps.successor.truth.store.estimates import create_estimates
 from rlreps.successor.truth.stored_subspace import (
     ALONE,
@@ -56,7 +57,7 @@ class GroundTruth:
         grid: The grid whose cells are the states, with units and names, if states are cells.
         cells: Cell of each state, in ascending order, [n].
         observed: Observation of every state, [n, ...], if agents do not observe the state itself;
-            ``seen_as`` fills it in.
+            ``seen_as`` fills it in. Several states may then share a cell, in any order.
     """
 
     coordinates: Array
@@ -88,9 +89,10 @@ class GroundTruth:
 
     @property
     def cell_widths(self) -> np.ndarray | None:
-        """Extent of a cell along each coordinate, [k], if states are cells."""
-        bins = None if self.grid is None else np.asarray(self.grid.bins, np.float32)
-        return None if bins is None else np.float32(1.0) / bins
+        """Extent of a cell along each coordinate, [k], if states are cells and seen as such."""
+        if self.grid is None or self.observed is not None:
+            return None
+        return np.float32(1.0) / np.asarray(self.grid.bins, np.float32)
 
     def seen_as(self, observation: Observation | str) -> "GroundTruth":
         """Return the truth with the observation of every state in its PuddleWorld.
@@ -157,9 +159,15 @@ class GroundTruth:
         return float(subspace_distance(jnp.asarray(features), basis))
 
     def inputs(self, encoder: Encoder) -> Array:
-        """Return an encoder's inputs for all states: indices if tabular, else positions."""
+        """Return an encoder's inputs for all states: indices if tabular, else what it sees.
+
+        That is ``observed``, with bytes divided by 255, or else the positions.
+        """
         encoder = encoder.forward if isinstance(encoder, TwoTowers) else encoder
-        return jnp.arange(self.num_states) if isinstance(encoder, Tabular) else self.coordinates
+        if isinstance(encoder, Tabular):
+            return jnp.arange(self.num_states)
+        seen = self.coordinates if self.observed is None else self.observed
+        return seen.astype(jnp.float32) / jnp.float32(255.0) if seen.dtype == jnp.uint8 else seen
 
     def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
         """Return a function that measures the distance, for ``evaluate`` of ``training.train``.
@@ -263,8 +271,10 @@ def load_ground_truth(
     principal = principal_subspace(
         store, decomposition, matrix=matrix, progress=progress, share=share
     )
+    seen = _read_states(store).get("observations")
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
+        observed=None if seen is None else jnp.asarray(seen),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
         principal=principal,
         settings=dict(store.settings),
@@ -282,6 +292,8 @@ def save_matrix(
     grid: BoxGrid | None = None,
     *,
     cells: ArrayLike | None = None,
+    observations: ArrayLike | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> MatrixStore:
     """Store a matrix of your own, so that every command and ``load`` can read it.
 
@@ -295,7 +307,11 @@ def save_matrix(
             and learning curves compute the noise floor from it.
         grid: The grid whose cells are the states, for maps and for encoders of coordinates. None
             places the states 0 … n − 1 along one axis.
-        cells: The cell of each state, [n], in ascending order; None if every cell is a state.
+        cells: The cell of each state, [n], in ascending order; None if every cell is a state. With
+            ``observations``, several states may share a cell, in any order.
+        observations: What an encoder sees of each state, [n, ...], uint8 or float32, instead of its
+            place in the grid: kept beside the matrix.
+        settings: How the matrix was made, JSON values.
 
     Returns:
         The store.
@@ -314,14 +330,16 @@ def save_matrix(
         grid = BoxGrid((0,), (states,), (states,), ("state",))
     found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
     inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0
-    inside = inside and found[0] >= 0 and found[-1] < grid.num_cells
+    inside = inside and found.min() >= 0 and found.max() < grid.num_cells
     expected = f"cells in [0, {grid.num_cells}), rising, one for each state"
-    require(bool(inside and (np.diff(found) > 0).all()), expected, found)
+    rising = observations is not None or bool((np.diff(found) > 0).all())
+    require(bool(inside) and rising, expected, found)
     expected = f"{len(found)} rows, one for each of the states, which are cells of the grid"
     require(len(found) == states, expected, states)
     others, hasher = np.setdiff1d(np.arange(grid.num_cells), found), hashlib.sha256()
     for part in parts:
         hasher.update(part.data)
+    seen = {} if observations is None else _seen_states(np.asarray(observations), found)
     store = create_estimates(
         Path(path),
         shape=(states, tasks),
@@ -329,8 +347,10 @@ def save_matrix(
         settings={
             "quantity": "matrix of a user's own",
             "method": "given",
+            **(settings or {}),
             "box": dataclasses.asdict(grid),
-            **({"wall_cells": spell_cells(others)} if others.size else {}),
+            **({"wall_cells": spell_cells(others)} if others.size and not seen else {}),
+            **({_STATES: _digest(seen)} if seen else {}),
             **({} if half is None else {"halves": 2}),
             "centring": "none",
             "sha256": hasher.hexdigest(),
@@ -338,10 +358,51 @@ def save_matrix(
         provenance={"saved_by": f"rlreps {__version__}"},
         sampled=half is not None,
     )
+    if seen:
+        record = {_STATES: _digest(seen)}
+        write_archive(store.matrix.path / f"{_STATES}.npz", seen, record, compress=True)
     for index in store.missing_blocks():
         block = slice(*store.matrix.block_range(index))
         store.write_block(index, RowEstimates(*(part[block] for part in parts)))
     return store.matrix
+
+
+_STATES = "states"
+"""Name of the setting, and of the file, of what an encoder sees of the states."""
+
+
+def _seen_states(observations: np.ndarray, cells: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what is kept of states that an encoder sees otherwise than by their place."""
+    kinds = observations.dtype in (np.uint8, np.float32)
+    require(kinds, "observations of type uint8 or float32", observations.dtype.name)
+    count = len(observations)
+    require(count == len(cells), f"an observation of each of {len(cells)} states", count)
+    finite = observations.dtype == np.uint8 or bool(np.isfinite(observations).all())
+    require(finite, "finite observations", "NaN or infinity")
+    return {"observations": np.ascontiguousarray(observations), "cells": cells.astype(np.int64)}
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    hasher = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        hasher.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+    return hasher.hexdigest()
+
+
+def _read_states(store: MatrixStore) -> dict[str, np.ndarray]:
+    """Read the observations and cells of a store's states; nothing if they are only cells.
+
+    Raises:
+        InputError: If the file is missing, damaged or another one.
+    """
+    if _STATES not in store.settings:
+        return {}
+    path = store.path / f"{_STATES}.npz"
+    require(path.is_file(), f"the observations of the states in {path}", "no such file")
+    arrays, _ = read_archive(path, str(path))
+    same = {*arrays} == {"cells", "observations"} and _digest(arrays) == store.settings[_STATES]
+    require(same, f"the observations that were saved in {path}", "others")
+    return arrays
 
 
 def _single(matrix: Any) -> np.ndarray:
@@ -374,7 +435,8 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
         require(isinstance(bins, int), expected, f"bins={bins!r}")
         grid = BoxGrid.unit_square(int(cast(int, bins)))
     inside = parse_cells(store.settings.get("wall_cells", ""), grid.num_cells)
-    cells = np.delete(np.arange(grid.num_cells), inside)
+    seen = _read_states(store)
+    cells = seen["cells"] if seen else np.delete(np.arange(grid.num_cells), inside)
     require(
         len(cells) == store.shape[0],
         f"a store over a grid of bins x bins states ({len(cells)})",

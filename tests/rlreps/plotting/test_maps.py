@@ -19,7 +19,9 @@ from rlreps.plotting import (
     plot_components,
     plot_coverage,
     plot_environment,
+    plot_extremes,
     plot_policy_and_value,
+    plot_slices,
     signed_colormap,
 )
 from rlreps.plotting.maps import ACTIONS, outline
@@ -221,3 +223,29 @@ def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():
         assert np.allclose(colour_at(figure, axes, 0.5, 0.9), to_rgb(MISSING), atol=HALF)
     with pytest.raises(InputError, match=r"'truth' to be \[25, k\].*got \(21, 3\)"):
         plot_components({"truth": truth}, bins=5, environment=SUTTON)
+
+
+def test_slices_are_maps_over_a_place_for_each_value_of_the_other_coordinates():
+    grid = BoxGrid((-0.5,) * 3, (2.5, 1.5, 1.5), (3, 2, 2), ("x", "y", "door"))
+    cells = np.array([0, 1, 1, 6, 8, 8])
+    values = np.arange(6.0)[:, None] + 1.0
+    figure = plot_slices({"truth": values}, grid=grid, cells=cells, values={"door": ["", "open"]})
+    closed, opened = (axes.images[0].get_array() for axes in figure.axes[:2])
+    # States 1 and 2 share a place; the others of the six are not reached.
+    np.testing.assert_array_equal(np.ma.filled(closed, 0.0), [[1.0, 2.5, 0.0], [0.0] * 3])
+    np.testing.assert_array_equal(np.ma.filled(opened, 0.0), [[4.0, 0.0, 5.5], [0.0] * 3])
+    assert [axes.get_ylabel() for axes in figure.axes[:2]] == ["", "open"]
+    with pytest.raises(InputError, match="a grid of three coordinates or more"):
+        plot_slices({"truth": values}, grid=BoxGrid((0,), (6,), (6,)), cells=np.arange(6))
+    with pytest.raises(InputError, match=r"'truth' \[6, k\], got \(5, 1\)"):
+        plot_slices({"truth": values[:5]}, grid=grid, cells=cells)
+
+
+def test_the_frames_at_both_ends_of_each_component_are_drawn():
+    frames = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 3, 1), np.uint8)
+    components = np.array([[3.0, 0.0], [1, 1], [2, 5], [0, 4], [9, 3], [5, 2]])
+    figure = plot_extremes(components, frames, each=2)
+    shown = [int(axes.images[0].get_array()[0, 0]) for axes in figure.axes]
+    assert shown == [3, 1, 5, 4, 0, 1, 3, 2]
+    with pytest.raises(InputError, match=r"frames .n, height, width, 1 or 3., uint8"):
+        plot_extremes(components, frames[..., 0])

@@ -39,7 +39,11 @@ _NAMES = "arrays"
 
 
 def write_archive(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any]], record: Mapping[str, Any]
+    path: Path,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    record: Mapping[str, Any],
+    *,
+    compress: bool = False,
 ) -> None:
     """Write an archive, whole or not at all.
 
@@ -49,13 +53,17 @@ def write_archive(
         path: The file.
         arrays: Numeric arrays of any shape, by name.
         record: A description of the arrays, as plain JSON values.
+        compress: Whether to compress it, as for images of a game.
     """
     stream = io.BytesIO()
+    compression = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     text = json.dumps({**record, _NAMES: sorted(arrays)}, indent=1, sort_keys=True, allow_nan=False)
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(zipfile.ZipInfo(_RECORD), text)
         for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
+            entry_info = zipfile.ZipInfo(f"{name}.npy")
+            entry_info.compress_type = compression
+            with archive.open(entry_info, "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
     write_atomically(path, stream.getvalue())
 

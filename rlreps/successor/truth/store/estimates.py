@@ -38,6 +38,7 @@ A {quantity}: {rows} states (rows) and {columns} tasks (columns), stored by rlre
 zarr.json         size, and under attributes the settings that determine the matrix
 c/                blocks of rows, raw float32 each with a checksum: a Zarr v3 array
 half_difference/  the same for the difference of two halves of the samples, if it was sampled
+states.npz        what an encoder sees of each state, if that is not its place
 subspace/         principal components and noise floor, once computed; they may be deleted
 Read it: rlreps.successor.load(folder), rlreps.successor.open_store(folder) or zarr.open(folder).
 Use it: rlreps successor info FOLDER, rlreps svd FOLDER, rlreps train FOLDER --out RUN.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rlreps.encoders import Convolutional, Tabular
 from rlreps.errors import InputError
 from rlreps.successor import BoxGrid, RowEstimates, load
 from rlreps.successor.truth.ground_truth import save_matrix
@@ -62,3 +63,36 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path):
         with pytest.raises(InputError, match=message):
             save_matrix(tmp_path / "own", *arguments, **options)
     assert not (tmp_path / "own").exists()
+
+
+def test_states_that_an_encoder_sees_as_images_come_back_with_them(tmp_path):
+    matrix, left = planted(12)
+    seen = np.random.default_rng(1).integers(256, size=(12, 4, 5, 3), dtype=np.uint8)
+    cells = np.array([3, 3, 2, 7, 7, 7, 0, 29, 1, 4, 5, 6])
+    options = {"cells": cells, "observations": seen, "settings": {"discount": 0.9}}
+    store = save_matrix(tmp_path / "seen", matrix, GRID, **options)
+    truth = load(tmp_path / "seen")
+    np.testing.assert_array_equal(truth.observations, seen)
+    np.testing.assert_array_equal(truth.cells, cells)
+    np.testing.assert_array_equal(truth.coordinates, GRID.unit_centres()[cells])
+    assert truth.settings["discount"] == 0.9
+    assert truth.distance(left) < 1e-9
+    np.testing.assert_allclose(truth.inputs(Convolutional()), seen / np.float32(255.0))
+    np.testing.assert_array_equal(truth.inputs(Tabular()), np.arange(12))
+    assert truth.cell_widths is None
+    # Saved again it is as it was; other images do not take their place.
+    assert save_matrix(store.path, matrix, GRID, **options).content_key() == store.content_key()
+    with pytest.raises(InputError, match="made under other settings: expected states="):
+        save_matrix(store.path, matrix, GRID, **{**options, "observations": seen // 2})
+    for changed, message in (
+        ({"observations": seen[:3]}, "an observation of each of 12 states, got 3"),
+        ({"observations": seen.astype(int)}, "observations of type uint8 or float32, got 'int64'"),
+        ({"observations": np.full((12, 2), np.nan, np.float32)}, "finite observations"),
+        ({"cells": cells - 1}, r"cells in \[0, 30\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            save_matrix(tmp_path / "other", matrix, GRID, **{**options, **changed})
+    assert not (tmp_path / "other").exists()
+    (store.path / "states.npz").unlink()
+    with pytest.raises(InputError, match=r"the observations of the states in .*states\.npz"):
+        load(tmp_path / "seen")

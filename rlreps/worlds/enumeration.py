@@ -1,0 +1,511 @@
+"""Every state of a deterministic Gymnasium environment, breadth first.
+
+What an environment and its wrappers hold is copied at once, by a pickle in memory, so that
+references between objects survive a copy: the door that a task waits for stays the door in the
+grid. Spaces, random generators, functions, modules, renderers and the environment itself are not
+copied. States are told apart by everything that is copied, never by the observation alone.
+"""
+
+import io
+import itertools
+import pickle
+import types
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from rlreps.errors import InputError, own_code, require, require_memory, require_positive
+from rlreps.successor.truth.stored_subspace import Progress, no_progress
+from rlreps.typing import ArrayLike
+
+COUNTERS = ("step_count", "_elapsed_steps", "_np_random_seed")
+"""Attributes that count an episode's steps, in MiniGrid and in ``TimeLimit``, or tell its seed."""
+
+_SHARED: tuple[type, ...] = (
+    gymnasium.Env,
+    gymnasium.Space,
+    gymnasium.envs.registration.EnvSpec,
+    np.random.Generator,
+    types.FunctionType,
+    types.ModuleType,
+    type,
+)
+_RENDERERS = ("pygame", "cv2", "matplotlib", "pyglet", "moviepy")
+"""What is not copied: types, and the packages of other types."""
+
+_MOST_CHECKED = 5_000
+"""Largest number of pairs of states and actions whose outcomes are computed a second time."""
+
+_MOST_DRAWN = 200
+"""Largest number of them whose observations are drawn again, which may take longer than a step."""
+
+_EXAMINED = 500
+"""Number of states among which attributes are searched that keep changing."""
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles what an environment holds; objects that are not copied become numbers."""
+
+    def __init__(
+        self, stream: io.BytesIO, known: dict[int, Any], constant: Collection[type]
+    ) -> None:
+        super().__init__(stream, pickle.HIGHEST_PROTOCOL)
+        self._known, self._constant = known, constant
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) not in self._constant and not _is_shared(type(obj)):
+            return None
+        self._known[id(obj)] = obj
+        return id(obj)
+
+
+_KNOWN: dict[type, bool] = {}
+
+
+def _is_shared(kind: type) -> bool:
+    """Tell whether objects of a type are not copied; this is asked of every object."""
+    known = _KNOWN.get(kind)
+    if known is None:
+        package = kind.__module__.partition(".")[0]
+        known = _KNOWN[kind] = issubclass(kind, _SHARED) or package in _RENDERERS
+    return known
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, known: dict[int, Any]) -> None:
+        super().__init__(stream)
+        self._known = known
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._known[pid]
+
+
+class StateCopies:
+    """Copies of all that an environment and its wrappers hold.
+
+    Attributes:
+        env: The environment.
+        counters: Names of attributes that keep their value at the start.
+        constant: Types whose objects never change; they are not copied.
+    """
+
+    def __init__(self, env: Any, counters: Sequence[str], constant: Sequence[type] = ()) -> None:
+        self._constant = frozenset(constant)
+        self.env, self._layers = env, [env]
+        while isinstance(self._layers[-1], gymnasium.Wrapper):
+            self._layers.append(self._layers[-1].env)
+        self._known: dict[int, Any] = {}
+        self._fixed = [
+            {name: vars(layer)[name] for name in counters if name in vars(layer)}
+            for layer in self._layers
+        ]
+
+    def _held(self) -> list[dict[str, Any]]:
+        return [{**vars(each), **fix} for each, fix in zip(self._layers, self._fixed, strict=True)]
+
+    def save(self, env: Any) -> bytes:
+        """Copy the state."""
+        stream = io.BytesIO()
+        _Pickler(stream, self._known, self._constant).dump(self._held())
+        return stream.getvalue()
+
+    def restore(self, env: Any, state: bytes) -> None:
+        """Put the environment into a state."""
+        held = _Unpickler(io.BytesIO(state), self._known).load()
+        for layer, values in zip(self._layers, held, strict=True):
+            vars(layer).clear()
+            vars(layer).update(values)
+
+    def parts(self, state: bytes) -> dict[str, Hashable]:
+        """Return the attributes of a state in a form that compares by value."""
+        held = _Unpickler(io.BytesIO(state), self._known).load()
+        seen: dict[int, int] = {}
+        return {
+            name: canonical(value, seen, self._constant)
+            for values in held
+            for name, value in sorted(values.items())
+        }
+
+
+def canonical(
+    value: Any, seen: dict[int, int] | None = None, constant: Collection[type] = ()
+) -> Hashable:
+    """Return a value that is equal for equal structures of objects, references included.
+
+    Numbers compare by value, whatever their type; so do sequences and arrays of one axis.
+    """
+    numbers = {} if seen is None else seen
+
+    def of(value: Any) -> Hashable:
+        if value is None or isinstance(value, bool | int | float | str | bytes | complex):
+            return value
+        if isinstance(value, np.generic):
+            return value.item()  # type: ignore[no-any-return]
+        if isinstance(value, np.random.Generator):
+            return "generator"
+        if type(value) in constant or _is_shared(type(value)):
+            return id(value)
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            if value.ndim == 1:
+                return tuple(value.tolist())
+            return (value.dtype.str, value.shape, value.tobytes())
+        if isinstance(value, tuple):
+            return tuple(map(of, value))
+        if id(value) in numbers:
+            return ("reference", numbers[id(value)])
+        numbers[id(value)] = len(numbers)
+        if isinstance(value, dict):
+            return tuple((of(key), of(each)) for key, each in value.items())
+        if isinstance(value, set | frozenset):
+            return tuple(sorted((canonical(each, {}, constant) for each in value), key=repr))
+        if isinstance(value, list | deque | np.ndarray):
+            return tuple(map(of, value))
+        try:
+            inner = sorted(vars(value).items())
+        except TypeError:
+            return (type(value).__qualname__, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        return (type(value).__qualname__, tuple((name, of(each)) for name, each in inner))
+
+    return of(value)
+
+
+def enumerate_states(
+    env: Any,
+    *,
+    seeds: Sequence[int] = (0,),
+    observe: Callable[[Any], ArrayLike] | None = None,
+    coordinates: Callable[[Any], Sequence[float]] | None = None,
+    names: Sequence[str] = (),
+    save: Callable[[Any], Any] | None = None,
+    restore: Callable[[Any, Any], object] | None = None,
+    key: Callable[[Any], Hashable] | None = None,
+    counters: Sequence[str] = COUNTERS,
+    constant: Sequence[type] = (),
+    horizon: int | None = None,
+    most_states: int = 100_000,
+    check: bool = True,
+    name: str = "",
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Find every state that actions reach from the first states of some seeds.
+
+    Args:
+        env: An environment with discrete actions and one array as observation.
+        seeds: Seeds of resets. Each gives a first state, all of the same probability. The seed
+            decides a layout that is drawn at a reset.
+        observe: Environment → observation of its state; by default what ``step`` returns.
+        coordinates: Environment → numbers that place the state in figures.
+        names: Names of the coordinates.
+        save: Environment → its state; by default a copy of all attributes.
+        restore: (environment, state) → nothing; puts the environment into a saved state.
+        key: State that ``save`` returned → what tells states apart; by default the state itself.
+        counters: Names of attributes that count steps. States that differ in them alone are the
+            same, and they keep their value at the start. Rewards that fall with the number of steps
+            are therefore those of the first step, and no time limit ends an episode.
+        constant: Types whose objects never change, such as walls; they need no copies.
+        horizon: Number of steps after which states are not followed further, and end an episode.
+        most_states: Largest number of states.
+        check: Whether to take actions a second time with other random numbers: up to 5,000 of
+            them, spread over all states.
+        name: Name of the game, for ``World.about``.
+        progress: Shows the number of states.
+
+    Returns:
+        The arguments of ``World.from_arrays``.
+
+    Raises:
+        InputError: For other spaces, an environment that cannot be copied or is not deterministic,
+            or more states than allowed.
+    """
+    require_positive("most_states", most_states)
+    require(len(seeds) >= 1, "at least one seed", seeds)
+    require((save is None) == (restore is None), "both save and restore", "one of them")
+    actions = int(getattr(env.action_space, "n", 0))
+    require(actions >= 1, "an environment with discrete actions", str(env.action_space))
+    kinds = (tuple(counters), tuple(constant))
+    search = _Search(env, observe, coordinates, (save, restore, key), kinds, most_states)
+    with own_code("an environment that can be reset and stepped"):
+        # Wrappers and environments may set attributes in their first steps.
+        env.reset(seed=int(seeds[0]))
+        env.step(env.action_space.start)
+        search.begin(seeds)
+    depth, columns = [0] * len(search.states), []
+    rewards: list[list[float]] = []
+    with progress(f"states of {name or env}", total=most_states, unit="states") as advance:
+        for index in itertools.count():
+            if index >= len(search.states):
+                break
+            last = horizon is not None and depth[index] >= horizon
+            if search.ended[index] or last:
+                search.ended[index] = True
+                columns.append([index] * actions)
+                rewards.append([0.0] * actions)
+            else:
+                outcomes = [search.take(index, action) for action in range(actions)]
+                columns.append([after for after, _, _ in outcomes])
+                rewards.append([reward for _, reward, _ in outcomes])
+            depth += [depth[index] + 1] * (len(search.states) - len(depth))
+            advance(1)
+    if check:
+        search.check(columns, rewards)
+    first = np.bincount(search.first, minlength=len(search.states)).astype(np.float64)
+    observations = np.stack(search.observations)
+    return {
+        "next_states": np.asarray(columns, np.int64),
+        "rewards": np.asarray(rewards),
+        "terminal": np.asarray(search.ended),
+        "start": first / first.sum(),
+        "observations": observations,
+        "coordinates": np.asarray(search.places, np.float64) if coordinates else None,
+        "names": tuple(names),
+        "about": {"name": name or str(env), "seeds": [int(seed) for seed in seeds]},
+    }
+
+
+class _Search:
+    """States found so far, with their numbers."""
+
+    def __init__(
+        self,
+        env: Any,
+        observe: Callable[[Any], ArrayLike] | None,
+        coordinates: Callable[[Any], Sequence[float]] | None,
+        own: tuple[Any, Any, Any],
+        kinds: tuple[tuple[str, ...], tuple[type, ...]],
+        most_states: int,
+    ) -> None:
+        self.env, self._observe, self._coordinates = env, observe, coordinates
+        self._own, self._kinds, self._most = own, kinds, most_states
+        self._copies: StateCopies | None = None
+        self.states: list[Any] = []
+        self.ended: list[bool] = []
+        self.observations: list[npt.NDArray[Any]] = []
+        self.places: list[Sequence[float]] = []
+        self.first: list[int] = []
+        self._numbers: dict[Any, int] = {}
+        self._by_copy: dict[Any, int] = {}
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Find the first state of each seed."""
+        for seed in seeds:
+            seen, _ = self.env.reset(seed=int(seed))
+            if self._own[0] is None and self._copies is None:
+                self._copies = StateCopies(self.env, *self._kinds)
+            self.first.append(self._number(self._save(), False, seen))
+
+    def _save(self) -> Any:
+        if self._copies is None:
+            assert self._own[0] is not None
+            return self._own[0](self.env)
+        try:
+            return self._copies.save(self.env)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise InputError(
+                "expected an environment whose state can be copied, or functions save and restore, "
+                f"got {type(error).__name__}: {error}"
+            ) from error
+
+    def _restore(self, state: Any) -> None:
+        if self._copies is not None:
+            self._copies.restore(self.env, state)
+        else:
+            assert self._own[1] is not None
+            self._own[1](self.env, state)
+
+    def _key(self, state: Any) -> Hashable:
+        if self._copies is not None:
+            return tuple(self._copies.parts(state).items())
+        own = self._own[2]
+        return canonical(state) if own is None else own(state)
+
+    def _number(self, state: Any, ended: bool, seen: Any) -> int:
+        """Return the number of a state; the environment is in it."""
+        copied = self._copies is not None
+        # Equal copies are equal states, and quick to compare. Equal states may have other copies.
+        if copied and (state, ended) in self._by_copy:
+            return self._by_copy[state, ended]
+        key = (self._key(state), ended)
+        number = self._numbers.setdefault(key, len(self.states))
+        if copied:
+            self._by_copy[state, ended] = number
+        if number == len(self.states):
+            self._add(state, ended, seen)
+        return number
+
+    def _add(self, state: Any, ended: bool, seen: Any) -> None:
+        if len(self.states) >= self._most:
+            raise InputError(
+                f"expected at most {self._most:,} states (most_states), got more{self._growing()}"
+            )
+        self.states.append(state)
+        self.ended.append(ended)
+        self.observations.append(self._seen(seen))
+        if self._coordinates is not None:
+            self.places.append(self._coordinates(self.env))
+        count = len(self.states)
+        if count.bit_count() == 1:  # Twice as many as at the last check.
+            size = self.observations[0].nbytes
+            require_memory(f"observations of {2 * count:,} states", 4 * count * size)
+
+    def _seen(self, seen: Any) -> npt.NDArray[Any]:
+        found = seen if self._observe is None else self._observe(self.env)
+        if isinstance(found, dict | tuple | str):
+            raise InputError(
+                f"expected an observation in one array, got a {type(found).__name__}; give "
+                "observe=, a function of the environment, such as lambda env: ..."
+            )
+        array = np.array(found)
+        whole = array.dtype == np.uint8
+        array = array if whole else np.asarray(array, np.float32)
+        return array if array.ndim else array[None]
+
+    def _growing(self) -> str:
+        """Name the attribute that takes most values."""
+        if self._copies is None:
+            return ""
+        values: dict[str, set[Hashable]] = {}
+        for state in self.states[:_EXAMINED]:
+            for name, value in self._copies.parts(state).items():
+                values.setdefault(name, set()).add(value)
+        most = max(values, key=lambda name: len(values[name]))
+        count = min(len(self.states), _EXAMINED)
+        return (
+            f"; {most} takes {len(values[most])} values in the first {count}: an attribute that "
+            f"counts steps belongs to counters=, a random one makes the game stochastic"
+        )
+
+    def take(self, index: int, action: int) -> tuple[int, float, Any]:
+        """Take an action in a state: the number of the next state, reward, and observation."""
+        self._restore(self.states[index])
+        with own_code("an environment that can be stepped"):
+            seen, reward, terminated, truncated, _ = self.env.step(
+                action + getattr(self.env.action_space, "start", 0)
+            )
+        ended = bool(terminated or truncated)
+        return self._number(self._save(), ended, seen), float(reward), seen
+
+    def check(self, columns: list[list[int]], rewards: list[list[float]]) -> None:
+        """Take actions again with other random numbers, since generators are never restored.
+
+        Raises:
+            InputError: If an outcome differs.
+        """
+        pairs = [
+            (index, action)
+            for index, ended in enumerate(self.ended)
+            if not ended
+            for action in range(len(columns[index]))
+        ]
+        known = len(self.states)
+        for count, (index, action) in enumerate(_spread(pairs, _MOST_CHECKED)):
+            after, reward, seen = self.take(index, action)
+            expected, paid = columns[index][action], rewards[index][action]
+            found = ""
+            if after != expected:
+                found = f"another next state{self._difference(expected, after)}"
+            elif reward != paid:
+                found = f"another reward ({paid:g}, then {reward:g})"
+            elif (self._observe is None or count < _MOST_DRAWN) and not np.array_equal(
+                self._seen(seen), self.observations[after]
+            ):
+                found = "another observation of the same state"
+            if found or len(self.states) > known:
+                raise InputError(
+                    f"expected a deterministic environment, got {found} when action {action} was "
+                    f"taken again in state {index}"
+                )
+
+    def _difference(self, expected: int, found: int) -> str:
+        if self._copies is None:
+            return ""
+        first, second = (self._copies.parts(self.states[each]) for each in (expected, found))
+        names = [name for name in first if first[name] != second.get(name)]
+        return f", which differs in {', '.join(names) or 'how it ends'}"
+
+
+def _spread(pairs: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:
+    """Yield pairs, at most so many, spread evenly over all."""
+    step = max(1, -(-len(pairs) // most))
+    # A step that shares no factor with the number of actions meets every action.
+    return iter(pairs[:: step + (step > 1 and step % 2 == 0)])
+
+
+def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> dict[str, Any]:
+    """Read a table ``P`` of Gymnasium's toy texts, restricted to the states that starts reach.
+
+    ``P[s][a]`` lists (probability, next state, reward, end of the episode). A state that is reached
+    both by an end and otherwise is two states.
+
+    Args:
+        env: The environment.
+        observe: State of the environment → its observation; by default one unit for each state.
+
+    Returns:
+        The arguments of ``World.from_arrays``.
+
+    Raises:
+        InputError: If the environment has no such table.
+    """
+    inner = env.unwrapped
+    table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
+    named = type(inner).__name__
+    require(isinstance(table, dict), "an environment with a table P of transitions", named)
+    assert isinstance(table, dict)
+    if start is None:
+        start = np.zeros(len(table))
+        start[env.reset(seed=0)[0]] = 1.0
+    nodes = [(int(state), False) for state in np.flatnonzero(start)]
+    numbers = {node: number for number, node in enumerate(nodes)}
+    actions = len(table[nodes[0][0]])
+    entries: list[list[tuple[int, int, float]]] = [[] for _ in range(actions)]
+    rewards: list[list[float]] = []
+    for node in nodes:  # The list grows.
+        state, ended = node
+        paid = [0.0] * actions
+        for action, outcomes in table[state].items() if not ended else ():
+            for chance, after, reward, ends in outcomes:
+                if chance > 0.0:
+                    following = (int(after), bool(ends))
+                    if following not in numbers:
+                        numbers[following] = len(nodes)
+                        nodes.append(following)
+                    entries[action].append((numbers[node], numbers[following], float(chance)))
+                    paid[action] += float(chance) * float(reward)
+        rewards.append(paid)
+    count, ends = len(nodes), np.asarray([ended for _, ended in nodes])
+    probabilities = []
+    for listed in entries:
+        rows, columns, chances = (np.asarray(part) for part in zip(*listed, strict=True))
+        part = scipy.sparse.csr_array((chances, (rows, columns)), (count, count))
+        part = scipy.sparse.csr_array(part + scipy.sparse.diags_array(ends.astype(np.float64)))
+        probabilities.append(part)
+    states = [state for state, _ in nodes]
+    first = np.asarray([0.0 if ended else start[state] for state, ended in nodes])
+    places, names = _toy_places(inner, states)
+    return {
+        "probabilities": probabilities,
+        "rewards": np.asarray(rewards),
+        "terminal": ends,
+        "start": first / first.sum(),
+        "observations": None if observe is None else np.stack([observe(each) for each in states]),
+        "coordinates": places,
+        "names": names,
+        "about": {"name": named, "states": states},
+    }
+
+
+def _toy_places(inner: Any, states: list[int]) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """Return coordinates of a toy text's states: column and row where it has them."""
+    if hasattr(inner, "decode"):  # Taxi
+        rows = np.asarray([list(inner.decode(state)) for state in states])
+        return rows[:, [1, 0, 2, 3]] * [1, -1, 1, 1], ("column", "row", "passenger", "goal")
+    width = getattr(inner, "ncol", None) or getattr(inner, "shape", (0, 0))[1]
+    numbers = np.asarray(states)
+    if not width:
+        return numbers[:, None], ("state",)
+    return np.column_stack([numbers % width, -(numbers // width)]), ("column", "row")

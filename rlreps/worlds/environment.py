@@ -1,0 +1,111 @@
+"""A table as a compiled environment."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from rlreps.envs.core import TimeStep, check_count, pytree_dataclass
+
+
+class TableState(NamedTuple):
+    """A state's number and the steps taken in the episode, both []."""
+
+    number: jax.Array
+    steps: jax.Array
+
+
+@pytree_dataclass(static=("max_steps", "num_actions"))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableEnvironment:
+    """An ``Environment`` that looks next states, rewards and observations up.
+
+    Attributes:
+        outcomes: Possible next states of each action, [n, A, m].
+        chances: Cumulative probabilities of the outcomes, [n, A, m]; the last is 1.
+        rewards: [n, A].
+        terminal: [n].
+        start: Cumulative distribution of the first state, [n].
+        observations: [n, ...].
+        num_actions: A.
+        max_steps: Steps after which an episode is truncated; None has no limit.
+    """
+
+    outcomes: jax.Array
+    chances: jax.Array
+    rewards: jax.Array
+    terminal: jax.Array
+    start: jax.Array
+    observations: jax.Array
+    num_actions: int
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count(self.max_steps, "max_steps", optional=True)
+
+    @classmethod
+    def of(
+        cls,
+        table: scipy.sparse.csr_array,
+        rewards: npt.NDArray[np.float64],
+        terminal: npt.NDArray[np.bool_],
+        start: npt.NDArray[np.float64],
+        observations: npt.NDArray[Any],
+        max_steps: int | None,
+    ) -> "TableEnvironment":
+        """Put a table [n A, n] on the default device."""
+        counts = np.diff(table.indptr)
+        width = int(counts.max())
+        outcomes = np.zeros((len(counts), width), np.int32)
+        chances = np.zeros((len(counts), width))
+        filled = np.arange(width)[None, :] < counts[:, None]
+        outcomes[filled], chances[filled] = table.indices, table.data
+        chances = np.cumsum(chances, axis=1)
+        # Rounding must not leave a draw beyond the last outcome.
+        chances[np.arange(width)[None, :] >= counts[:, None] - 1] = 1.0
+        return cls(
+            outcomes=jnp.asarray(outcomes.reshape(*rewards.shape, width)),
+            chances=jnp.asarray(chances.reshape(*rewards.shape, width), jnp.float32),
+            rewards=jnp.asarray(rewards, jnp.float32),
+            terminal=jnp.asarray(terminal),
+            start=jnp.asarray(np.cumsum(start) / start.sum(), jnp.float32),
+            observations=jnp.asarray(observations),
+            num_actions=rewards.shape[1],
+            max_steps=max_steps,
+        )
+
+    def reset(self, key: jax.Array) -> TableState:
+        """Draw a first state."""
+        return TableState(_draw(key, self.start), jnp.int32(0))
+
+    def step(self, key: jax.Array, state: TableState, action: jax.Array) -> TimeStep:
+        """Take an action; a terminal state leads to itself."""
+        number, steps = state.number, state.steps + 1
+        outcome = jnp.int32(0)
+        if self.outcomes.shape[2] > 1:
+            outcome = _draw(key, self.chances[number, action])
+        after = TableState(self.outcomes[number, action, outcome], steps)
+        late = jnp.asarray(False) if self.max_steps is None else steps >= self.max_steps
+        return TimeStep(
+            state=after,
+            observation=self.observe(after),
+            reward=self.rewards[number, action],
+            terminated=self.terminal[after.number],
+            truncated=late,
+        )
+
+    def observe(self, state: TableState) -> jax.Array:
+        """Return what an agent sees, [...]."""
+        seen: jax.Array = self.observations[state.number]
+        return seen
+
+
+def _draw(key: jax.Array, cumulative: jax.Array) -> jax.Array:
+    """Draw an index [] from a cumulative distribution [m]."""
+    below = jax.random.uniform(key, (), jnp.float32) >= cumulative
+    count: jax.Array = jnp.minimum(jnp.sum(below), len(cumulative) - 1).astype(jnp.int32)
+    return count

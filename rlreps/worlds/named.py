@@ -1,0 +1,401 @@
+"""Worlds by name, built from installed packages and kept in the user's cache folder."""
+
+import dataclasses
+import importlib.metadata
+import importlib.resources
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import gymnasium
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.agents.gymnax_adapter import gymnax_environment
+from rlreps.envs import load_arena
+from rlreps.errors import InputError, require, require_choice, require_positive
+from rlreps.runs.machine import cache_folder
+from rlreps.successor.measure.grids import Grid
+from rlreps.successor.measure.kernels.actions import cell_moves
+from rlreps.successor.truth.stored_subspace import Progress, no_progress
+from rlreps.worlds.world import World
+
+View: TypeAlias = Literal["image", "agent", "grid"]
+"""What an agent sees of MiniGrid: the whole picture, its own view, or codes of all cells."""
+
+_TILE = 8
+"""Pixels along a side of a cell in pictures."""
+
+_BINS = 20
+"""Cells along each axis of a maze."""
+
+_GOAL = (0.9, 0.9, 0.08)
+"""A maze's goal, a disc (x, y, radius)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """How a world of a name is made.
+
+    Attributes:
+        package: The package whose version decides what it is; "rlreps" for our own.
+        extra: The extra of rlreps that installs the package; empty if it is always installed.
+        game: The game in the package.
+        build: (game, seed, view, progress) → the world.
+    """
+
+    package: str
+    extra: str
+    game: str
+    build: Callable[[str, int, View, Progress], World]
+
+
+def _minigrid(game: str, seed: int, view: View, progress: Progress) -> World:
+    """Enumerate a game of MiniGrid; success pays 1, however late."""
+    from minigrid.core import world_object  # Registers the games.
+
+    game = newest(game)
+    options: dict[str, Any] = {"render_mode": "rgb_array", "tile_size": _TILE, "highlight": False}
+    inner: Any = gymnasium.make(game, **options).unwrapped
+    inner._reward = lambda: 1.0
+    drawn = inner.gen_obs
+    # Only the agent's own view needs the field of vision, which takes half of a step's time.
+    inner.gen_obs = dict
+    phases: dict[str, int] = {}
+
+    def place(_: Any) -> list[float]:
+        column, row = (int(each) for each in inner.agent_pos)
+        label = _phase(inner)
+        return [column, -row, int(inner.agent_dir), phases.setdefault(label, len(phases))]
+
+    looks: dict[str, Callable[[Any], npt.NDArray[Any]]] = {
+        "image": lambda _: inner.get_frame(False, _TILE),
+        "agent": lambda _: drawn()["image"],
+        "grid": lambda _: codes_of(inner),
+    }
+    world = World.enumerate(
+        inner,
+        seeds=[seed],
+        observe=looks[view],
+        coordinates=place,
+        constant=(world_object.Wall, world_object.Goal, world_object.Lava, world_object.Floor),
+        names=("column", "row", "direction", "phase"),
+        name=game,
+        progress=progress,
+    )
+    directions = ["facing right", "facing down", "facing left", "facing up"]
+    return _told(world, values={"direction": directions, "phase": list(phases)})
+
+
+def _phase(inner: Any) -> str:
+    """Describe what the agent carries and how the doors are."""
+    carried = inner.carrying
+    parts = [] if carried is None else [f"{carried.color} {carried.type} carried"]
+    for each in inner.grid.grid:
+        if each is not None and each.type == "door":
+            state = "open" if each.is_open else "locked" if each.is_locked else "closed"
+            parts.append(f"{each.color} door {state}")
+    return ", ".join(parts)
+
+
+def codes_of(inner: Any) -> npt.NDArray[np.uint8]:
+    """Return codes of all cells with the agent among them, [width, height, 3], for networks."""
+    codes = inner.grid.encode()
+    codes[inner.agent_pos[0], inner.agent_pos[1]] = (10, 0, inner.agent_dir)
+    return np.asarray(codes, np.uint8)
+
+
+def _toy_text(game: str, seed: int, view: View, progress: Progress) -> World:
+    del seed, view, progress
+    name, *options = game.split(":")
+    name = newest(name)
+    changed = dict(option.split("=") for option in options)
+    arguments: dict[str, Any] = {
+        key: {"True": True, "False": False}.get(value, value) for key, value in changed.items()
+    }
+    return World.from_gymnasium_table(gymnasium.make(name, **arguments).unwrapped)
+
+
+def newest(game: str) -> str:
+    """Return the id of a game's newest version."""
+    versions = [
+        int(identifier.removeprefix(f"{game}-v"))
+        for identifier in gymnasium.registry
+        if re.fullmatch(rf"{re.escape(game)}-v\d+", identifier)
+    ]
+    require(bool(versions), f"the game {game} in the installed packages", "none of this name")
+    return f"{game}-v{max(versions)}"
+
+
+class _JaxGame(gymnasium.Env[Any, Any]):
+    """An environment of gymnax, one step at a time, whose keys come from ``np_random``."""
+
+    def __init__(self, name: str) -> None:
+        self.environment = gymnax_environment(name)
+        self.action_space = gymnasium.spaces.Discrete(self.environment.num_actions)
+        self.state: Any = None
+        self._reset, self._step = jax.jit(self.environment.reset), jax.jit(self.environment.step)
+
+    def _key(self) -> jax.Array:
+        return jax.random.key(int(self.np_random.integers(2**31)))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = self._reset(self._key())
+        return np.asarray(self.state.observation), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        taken = self._step(self._key(), self.state, np.int32(action))
+        self.state = taken.state
+        seen = np.asarray(taken.observation)
+        return seen, float(taken.reward), bool(taken.terminated), False, {}
+
+
+def _gymnax(game: str, seed: int, view: View, progress: Progress) -> World:
+    """Enumerate a game of gymnax; states differ in positions, not in time or returns so far."""
+    del view
+    fields = _GYMNAX_FIELDS[game.split(":")[1]]
+
+    def positions(state: Any) -> list[float]:
+        values = [np.ravel(np.asarray(getattr(state.inner, field))) for field in fields]
+        return [float(value) for value in np.concatenate(values)]
+
+    env = _JaxGame(game)
+    env.reset(seed=seed)
+    return World.enumerate(
+        env,
+        # Catch draws the ball's column at a reset.
+        seeds=range(seed, seed + 50) if "Catch" in game else [seed],
+        save=lambda env: env.state,
+        restore=lambda env, state: setattr(env, "state", state),
+        key=lambda state: tuple(positions(state)),
+        coordinates=lambda env: positions(env.state),
+        names=[f"{fields[0]} {i}" for i in range(2)] if len(fields) == 1 else fields,
+        name=game,
+        progress=progress,
+    )
+
+
+_GYMNAX_FIELDS = {
+    "FourRooms-misc": ("pos",),
+    "DeepSea-bsuite": ("column", "row"),
+    "Catch-bsuite": ("ball_x", "ball_y", "paddle_x"),
+}
+
+
+def _atari(game: str, seed: int, view: View, progress: Progress) -> World:
+    """Enumerate the first steps of a game of Atari, as grey pictures of half size."""
+    import ale_py
+
+    del view
+    name, horizon = game.split(":")
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make(name, frameskip=4, repeat_action_probability=0.0, obs_type="grayscale")
+    inner: Any = env.unwrapped
+    kept: dict[bytes, Any] = {}
+
+    def save(_: Any) -> bytes:
+        state = inner.ale.cloneState(include_rng=True)
+        label: bytes = inner.ale.getRAM().tobytes()
+        kept.setdefault(label, state)
+        return label
+
+    return World.enumerate(
+        env,
+        seeds=[seed],
+        save=save,
+        restore=lambda _, label: inner.ale.restoreState(kept[label]),
+        key=lambda label: label,
+        observe=lambda _: inner.ale.getScreenGrayscale()[::2, ::2, None],
+        horizon=int(horizon),
+        name=game,
+        progress=progress,
+    )
+
+
+def _maze(game: str, seed: int, view: View, progress: Progress) -> World:
+    """Estimate the moves between the 20 x 20 cells of an arena; reaching a disc pays 1 and ends."""
+    del view, progress
+    arena, grid = load_arena(game), Grid(_BINS)
+    moves = cell_moves(arena, grid, jax.random.key(seed))
+    chances = moves.to / moves.to.sum(axis=2, keepdims=True)
+    centres = np.asarray(grid.centres(), np.float64)[moves.cells]
+    reached = np.linalg.norm(centres - np.asarray(_GOAL[:2]), axis=1) <= _GOAL[2]
+    return World.from_arrays(
+        probabilities=chances,
+        rewards=(chances @ reached.astype(np.float64)).T,
+        terminal=reached,
+        observations=centres,
+        coordinates=centres,
+        names=("x", "y"),
+        about={"name": game, "seeds": [seed]},
+    )
+
+
+def _told(world: World, /, **more: Any) -> World:
+    return dataclasses.replace(world, about={**world.about, **more})
+
+
+_MINIGRID = (
+    "Empty-5x5 Empty-8x8 Empty-16x16 FourRooms DoorKey-5x5 DoorKey-6x6 DoorKey-8x8 KeyCorridorS3R1 "
+    "KeyCorridorS3R2 MultiRoom-N2-S4 MultiRoom-N4-S5 Unlock LavaGapS5 LavaGapS7 LavaCrossingS9N1 "
+    "LavaCrossingS9N3 SimpleCrossingS9N1 SimpleCrossingS9N3 DistShift1 DistShift2 RedBlueDoors-6x6 "
+    "RedBlueDoors-8x8 MemoryS7 MemoryS13 GoToDoor-5x5 Fetch-5x5-N2"
+)
+
+WORLDS: Mapping[str, Named] = {
+    **{
+        f"minigrid-{name.lower()}": Named("minigrid", "minigrid", f"MiniGrid-{name}", _minigrid)
+        for name in _MINIGRID.split()
+    },
+    **{
+        name: Named("gymnasium", "", game, _toy_text)
+        for name, game in {
+            "frozenlake-4x4": "FrozenLake:map_name=4x4",
+            "frozenlake-8x8": "FrozenLake:map_name=8x8",
+            "frozenlake-8x8-sure": "FrozenLake:map_name=8x8:is_slippery=False",
+            "taxi": "Taxi",
+            "cliffwalking": "CliffWalking",
+        }.items()
+    },
+    **{
+        name: Named("gymnax", "gymnax", f"gymnax:{game}", _gymnax)
+        for name, game in {
+            "gymnax-fourrooms": "FourRooms-misc:fail_prob=0",
+            "gymnax-deepsea-10": "DeepSea-bsuite:size=10",
+            "gymnax-catch": "Catch-bsuite",
+        }.items()
+    },
+    **{
+        f"maze-{game.replace('_', '-')}": Named("rlreps", "", game, _maze)
+        for game in ("five_corridors", "four_rooms", "spiral")
+    },
+    **{
+        f"atari-{game.lower()}-{horizon}": Named(
+            "ale-py", "atari", f"ALE/{game}-v5:{horizon}", _atari
+        )
+        for game, horizon in (("Freeway", 10), ("Pong", 5))
+    },
+}
+"""Name → how the world is made."""
+
+
+def known_rules() -> dict[str, dict[str, str]]:
+    """Return the package and the ``rules_digest`` of each world of seed 0, as published.
+
+    Mazes are missing: they are sampled, and their last bits differ from machine to machine.
+    """
+    place = importlib.resources.files("rlreps.worlds") / "digests.json"
+    found: dict[str, dict[str, str]] = json.loads(place.read_text())
+    return found
+
+
+def build(
+    name: str,
+    *,
+    seed: int = 0,
+    view: View = "image",
+    any_version: bool = False,
+    progress: Progress = no_progress,
+) -> World:
+    """Build a world from the installed package.
+
+    Args:
+        name: A name of ``WORLDS``.
+        seed: Seed of the reset, which decides a layout that is drawn.
+        view: What an agent sees of MiniGrid.
+        any_version: Whether to accept other rules than the published ones.
+        progress: Shows the number of states.
+
+    Raises:
+        InputError: For an unknown name, a package that is not installed, or a version of it whose
+            game has other rules than those published for seed 0.
+    """
+    entry = _entry(name, seed, view)
+    began = time.perf_counter()
+    version = _version(entry, name)
+    world = entry.build(entry.game, seed, view, progress)
+    published = known_rules().get(name) if seed == 0 and not any_version else None
+    if published is not None and published["rules"] != world.rules_digest:
+        raise InputError(
+            f"expected {name} with the rules of {published['package']}, got others from "
+            f"{entry.package} {version}; install that version, or accept others (any_version)"
+        )
+    return _told(
+        world,
+        world=name,
+        package=f"{entry.package} {version}",
+        seed=seed,
+        view=view if entry.build is _minigrid else None,
+        seconds=round(time.perf_counter() - began, 2),
+    )
+
+
+def load(
+    name: str | Path,
+    *,
+    seed: int = 0,
+    view: View = "image",
+    any_version: bool = False,
+    progress: Progress = no_progress,
+) -> World:
+    """Load a world by name, or from a file; a world that is not in the cache is built.
+
+    The cache is the user's cache folder, or ``RLREPS_CACHE_DIR``. A file that is damaged, or of
+    another version of the package, is not used.
+
+    Args:
+        name: A name of ``WORLDS``, or the path of a file that ``World.save`` has written.
+        seed: As for ``build``.
+        view: As for ``build``.
+        any_version: As for ``build``.
+        progress: As for ``build``.
+
+    Raises:
+        InputError: For an unknown name, a package that is not installed, or a damaged file.
+    """
+    if isinstance(name, str | Path) and Path(name).suffix == ".npz":
+        return World.load(name)
+    path = cached(str(name), seed, view)
+    if path.is_file():
+        return World.load(path)
+    world = build(str(name), seed=seed, view=view, any_version=any_version, progress=progress)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        world.save(path)
+    except OSError:  # A cache that cannot be written is no reason to stop.
+        return world
+    return world
+
+
+def cached(name: str, seed: int = 0, view: View = "image") -> Path:
+    """Return the place of a world in the cache.
+
+    Raises:
+        InputError: As for ``build``.
+    """
+    entry = _entry(name, seed, view)
+    seen = f"-{view}" if entry.build is _minigrid else ""
+    package = f"{entry.package}-{_version(entry, name)}"
+    return cache_folder() / "worlds" / f"{name}{seen}-{seed}-{package}.npz"
+
+
+def _entry(name: str, seed: int, view: View) -> Named:
+    require_positive("seed", seed, least=0)
+    require_choice("the name of a world", name, list(WORLDS))
+    require_choice("view", view, list(get_args(View)))
+    return WORLDS[name]
+
+
+def _version(entry: Named, name: str) -> str:
+    try:
+        return importlib.metadata.version(entry.package)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise InputError(
+            f"expected the package {entry.package} for {name}, got none: "
+            f'pip install "rlreps[{entry.extra}]"'
+        ) from error

@@ -1,0 +1,149 @@
+"""Values and policies of a table of transitions, in double precision.
+
+A table is a sparse matrix [n A, n] of probabilities: row s A + a holds the next states of action a
+in state s. Terminal states lead to themselves and pay nothing.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import scipy.sparse.linalg
+
+from rlreps.errors import InputError, require, require_interval
+from rlreps.typing import ArrayLike
+
+DoubleArray = npt.NDArray[np.float64]
+Table = scipy.sparse.csr_array
+
+_TIE = 1e-9
+"""Relative difference below which two values of actions count as equal."""
+
+
+def chain_of(table: Table, policy: DoubleArray) -> Table:
+    """Return the transition matrix [n, n] of a policy [n, A] in a table [n A, n]."""
+    states, actions = policy.shape
+    rows = np.repeat(np.arange(states), actions)
+    mixing = scipy.sparse.csr_array(
+        (policy.ravel(), (rows, np.arange(states * actions))), (states, states * actions)
+    )
+    return scipy.sparse.csr_array(mixing @ table)
+
+
+def action_values(
+    table: Table, rewards: DoubleArray, values: DoubleArray, discount: float
+) -> DoubleArray:
+    """Compute r(s, a) + γ Σ P(s' | s, a) v(s') of values [n], [n, A]."""
+    found: DoubleArray = rewards + discount * (table @ values).reshape(rewards.shape)
+    return found
+
+
+def policy_values(
+    table: Table, rewards: DoubleArray, policy: DoubleArray, discount: float
+) -> DoubleArray:
+    """Solve for the values [n] of a policy [n, A] by a sparse LU."""
+    kernel = scipy.sparse.eye_array(len(policy)) - discount * chain_of(table, policy)
+    gained = np.sum(policy * rewards, axis=1)
+    values: DoubleArray = scipy.sparse.linalg.splu(kernel.tocsc()).solve(gained)
+    return values
+
+
+def optimal_action_values(table: Table, rewards: DoubleArray, discount: float) -> DoubleArray:
+    """Compute Q* [n, A] by policy iteration.
+
+    Raises:
+        InputError: For a discount outside [0, 1).
+    """
+    require_interval("discount", discount, "[0, 1)")
+    states, actions = rewards.shape
+    tie = _TIE * max(1.0, float(np.abs(rewards).max(initial=0.0)))
+    chosen = rewards.argmax(axis=1)
+    while True:
+        values = policy_values(table, rewards, np.eye(actions)[chosen], discount)
+        found = action_values(table, rewards, values, discount)
+        better = found.max(axis=1) > found[np.arange(states), chosen] + tie
+        if not better.any():
+            return found
+        chosen = np.where(better, found.argmax(axis=1), chosen)
+
+
+def epsilon_greedy(values: ArrayLike, epsilon: float = 0.0) -> DoubleArray:
+    """Return the probabilities [n, A] of the ε-greedy policy of values [n, A]; ties are shared."""
+    require_interval("epsilon", epsilon, "[0, 1]")
+    table = np.asarray(values, np.float64)
+    tie = _TIE * max(1.0, float(np.abs(table).max(initial=0.0)))
+    best = table >= table.max(axis=1, keepdims=True) - tie
+    greedy = best / best.sum(axis=1, keepdims=True)
+    return np.asarray((1.0 - epsilon) * greedy + epsilon / table.shape[1])
+
+
+def effective_horizon(
+    table: Table,
+    rewards: DoubleArray,
+    start: DoubleArray,
+    discount: float,
+    steps: int,
+    most: int = 20,
+) -> float | None:
+    """Bound the effective horizon of a deterministic game (Laidlaw et al. 2023).
+
+    Q¹ are the values of the random policy, and Qᵏ⁺¹ those of one more step of value iteration. The
+    bound of Theorem 5.4, for a k whose greedy policies are optimal, is
+
+        H_k = k + max log_A(Qᵏ V* / Δᵏ²) + log_A(6 log(2 T A)),
+
+    over states that optimal policies visit, with Qᵏ and V* of the best action and the gap Δᵏ to the
+    best one that is not optimal. The theorem is for values of T steps; these are discounted values,
+    since without a discount every early action of a long episode is optimal.
+
+    Args:
+        table: Transitions, [n A, n].
+        rewards: Rewards, [n, A].
+        start: Distribution of the first state, [n].
+        discount: γ.
+        steps: T.
+        most: Largest k.
+
+    Returns:
+        The least H_k, k ≤ ``most``; None if there is none, nothing pays, or a reward is negative.
+    """
+    states, actions = rewards.shape
+    best = optimal_action_values(table, rewards, discount)
+    value = best.max(axis=1)
+    if actions < 2 or rewards.min() < 0.0 or not float(start @ value) > 0.0:
+        return None
+    right = best >= value[:, None] * (1.0 - _TIE)
+    going = scipy.sparse.diags_array((right & (value > 0.0)[:, None]).ravel().astype(np.float64))
+    visited, before = start > 0.0, -1
+    while np.count_nonzero(visited) > before:
+        before = int(np.count_nonzero(visited))
+        visited = visited | ((going @ table).T @ np.repeat(visited, actions) > 0.0)
+    counted = visited & (value > 0.0) & ~right.all(axis=1)
+    extra = math.log(6.0 * math.log(2.0 * steps * actions), actions)
+    uniform = np.full((states, actions), 1.0 / actions)
+    current, bounds = policy_values(table, rewards, uniform, discount), []
+    for k in range(1, most + 1):
+        ours = action_values(table, rewards, current, discount)[counted]
+        current = action_values(table, rewards, current, discount).max(axis=1)
+        gap = ours.max(axis=1) - np.where(right[counted], -np.inf, ours).max(axis=1)
+        if bool((gap > _TIE * ours.max(axis=1)).all()):
+            ratio = float((ours.max(axis=1) * value[counted] / gap**2).max(initial=1.0))
+            bounds.append(k + math.log(ratio, actions) + extra)
+    return min(bounds, default=None)
+
+
+def checked_policy(policy: ArrayLike | None, states: int, actions: int) -> DoubleArray:
+    """Return the probabilities [n, A] of a policy; None is the uniformly random one.
+
+    Raises:
+        InputError: For another shape, or rows that are no distributions.
+    """
+    if policy is None:
+        return np.full((states, actions), 1.0 / actions)
+    found = np.asarray(policy, np.float64)
+    require(found.shape == (states, actions), f"a policy [{states}, {actions}]", found.shape)
+    off = np.abs(found.sum(axis=1) - 1.0).max()
+    if not (off < 1e-6 and (found >= 0.0).all()):
+        raise InputError(f"expected probabilities of actions that sum to 1, got {off:g} off")
+    return np.asarray(found / found.sum(axis=1, keepdims=True))

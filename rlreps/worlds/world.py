@@ -1,0 +1,486 @@
+"""A game as a table: its states, transitions, rewards, observations, and what follows from them."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
+from rlreps.numerics import bytes_of
+from rlreps.subspace import Centring
+from rlreps.subspace.svd import Decomposition
+from rlreps.successor.exact import ChainTruths
+from rlreps.successor.measure.grids import BoxGrid
+from rlreps.successor.measure.methods import CENTRED_ON_READING
+from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
+from rlreps.successor.truth.store import MatrixStore
+from rlreps.successor.truth.store.cache import read_archive, write_archive
+from rlreps.successor.truth.stored_subspace import Progress, no_progress
+from rlreps.typing import ArrayLike
+from rlreps.worlds import planning
+from rlreps.worlds.enumeration import enumerate_states, read_table
+from rlreps.worlds.environment import TableEnvironment
+from rlreps.worlds.planning import DoubleArray, Table, checked_policy
+from rlreps.worlds.truths import SuccessorSolver, solve_truth
+
+_KIND = "world"
+_TOLD = ("world", "name", "package", "seed", "view", "values")
+"""What a truth tells of its world."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """A game of n states and A actions as a table.
+
+    Attributes:
+        transitions: Probabilities of next states, sparse, [n A, n]; row s A + a is of action a in
+            state s. Terminal states lead to themselves.
+        rewards: Expected reward of each action, [n, A]; 0 in terminal states.
+        terminal: States that end an episode, [n].
+        start: Distribution of the first state, [n].
+        observations: What an agent sees of each state, [n, ...]: uint8 images or float vectors.
+        coordinates: Numbers that place a state in figures, [n, k], such as the agent's position and
+            direction; None without any.
+        names: Names of the coordinates, [k].
+        about: How the world was made, JSON values.
+    """
+
+    transitions: Table
+    rewards: DoubleArray
+    terminal: npt.NDArray[np.bool_]
+    start: DoubleArray
+    observations: npt.NDArray[Any]
+    coordinates: npt.NDArray[Any] | None = None
+    names: tuple[str, ...] = ()
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        states, actions = _shape(self.rewards, "rewards", 2)
+        expected = f"transitions [{states * actions}, {states}]"
+        require(self.transitions.shape == (states * actions, states), expected, "another shape")
+        chances = self.transitions.data
+        off = float(np.abs(self.transitions.sum(axis=1) - 1.0).max(initial=0.0))
+        valid = bool((chances >= 0.0).all()) and off < 1e-9
+        require(valid, "probabilities of next states that sum to 1", f"{off:g} off")
+        for name in ("terminal", "start"):
+            found = getattr(self, name).shape
+            require(found == (states,), f"{name} [{states}]", found)
+        whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
+        require(whole, "a start distribution that sums to 1", float(self.start.sum()))
+        require(bool(np.isfinite(self.rewards).all()), "finite rewards", "NaN or infinity")
+        seen = self.observations
+        kinds = seen.dtype == np.uint8 or seen.dtype == np.float32
+        require(kinds, "observations of type uint8 or float32", seen.dtype.name)
+        require(len(seen) == states, f"observations of {states} states", len(seen))
+        finite = seen.dtype == np.uint8 or bool(np.isfinite(seen).all())
+        require(finite, "finite observations", "NaN or infinity")
+        if self.coordinates is not None:
+            axes = len(self.names)
+            found = self.coordinates.shape
+            require(found == (states, axes), f"coordinates [{states}, {axes}], as named", found)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        next_states: ArrayLike | None = None,
+        probabilities: Any = None,
+        rewards: ArrayLike,
+        terminal: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+        observations: ArrayLike | None = None,
+        coordinates: ArrayLike | None = None,
+        names: Sequence[str] = (),
+        about: Mapping[str, Any] | None = None,
+    ) -> "World":
+        """Make a world from arrays.
+
+        Args:
+            next_states: The next state of each action, [n, A], or else ``probabilities``.
+            probabilities: Probabilities of next states, [A, n, n]: an array, or A sparse matrices.
+            rewards: Expected rewards, [n, A].
+            terminal: Which states are terminal, [n]; none by default. Their own transitions and
+                rewards are not used.
+            start: Distribution of the first state, [n]; uniform over the states that are not
+                terminal by default.
+            observations: What an agent sees, [n, ...]: uint8, or numbers kept as float32; by
+                default one unit for each state, [n, n].
+            coordinates: Places of the states in figures, [n, k].
+            names: Names of the coordinates.
+            about: How the world was made, JSON values.
+
+        Raises:
+            InputError: For arrays that do not fit each other.
+        """
+        paid = np.array(rewards, np.float64)
+        states, actions = _shape(paid, "rewards", 2)
+        ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
+        require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
+        one = (next_states is None) != (probabilities is None)
+        require(one, "either next_states or probabilities", "both or neither")
+        if next_states is not None:
+            table = _of_next_states(np.asarray(next_states), (states, actions))
+        else:
+            each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in probabilities]
+            fits = len(each) == actions and all(part.shape == (states, states) for part in each)
+            require(fits, f"probabilities [{actions}, {states}, {states}]", "another shape")
+            order = np.arange(states * actions).reshape(actions, states).T.ravel()
+            table = scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
+        # Terminal states lead to themselves and pay nothing.
+        stay = np.flatnonzero(np.repeat(ends, actions))
+        keep = scipy.sparse.diags_array(np.repeat(~ends, actions).astype(np.float64))
+        loops = scipy.sparse.csr_array(
+            (np.ones(len(stay)), (stay, stay // actions)), (states * actions, states)
+        )
+        table = scipy.sparse.csr_array(keep @ table + loops)
+        table.eliminate_zeros()
+        table.sort_indices()
+        paid[ends] = 0.0
+        first = (~ends).astype(np.float64) if start is None else np.asarray(start, np.float64)
+        seen = np.eye(states, dtype=np.float32) if observations is None else observations
+        seen = np.asarray(seen)
+        return cls(
+            transitions=table,
+            rewards=paid,
+            terminal=ends,
+            start=first / max(float(first.sum()), 1e-300) if start is None else first,
+            observations=seen if seen.dtype == np.uint8 else np.asarray(seen, np.float32),
+            coordinates=None if coordinates is None else np.asarray(coordinates, np.float64),
+            names=tuple(names),
+            about=dict(about or {}),
+        )
+
+    @classmethod
+    def enumerate(cls, env: Any, **options: Any) -> "World":
+        """Find every state of a deterministic Gymnasium environment.
+
+        Args:
+            env: The environment, with discrete actions.
+            options: As for ``enumeration.enumerate_states``.
+
+        Raises:
+            InputError: As for ``enumeration.enumerate_states``.
+        """
+        return cls.from_arrays(**enumerate_states(env, **options))
+
+    @classmethod
+    def from_gymnasium_table(
+        cls, env: Any, observe: Callable[[int], ArrayLike] | None = None
+    ) -> "World":
+        """Read ``env.unwrapped.P`` of a toy text, restricted to the states that starts reach.
+
+        Args:
+            env: The environment.
+            observe: State of the environment → its observation; by default one unit for each state.
+
+        Raises:
+            InputError: If the environment has no table.
+        """
+        return cls.from_arrays(**read_table(env, observe))
+
+    @property
+    def num_states(self) -> int:
+        """Number of states, n."""
+        return len(self.rewards)
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions, A."""
+        return int(self.rewards.shape[1])
+
+    @property
+    def next_states(self) -> npt.NDArray[np.int64] | None:
+        """The next state of each action, [n, A]; None if transitions are stochastic."""
+        if self.transitions.nnz != self.rewards.size:
+            return None
+        return self.transitions.indices.reshape(self.rewards.shape).astype(np.int64)
+
+    @property
+    def num_aliased(self) -> int:
+        """Number of states whose observation another state shares."""
+        seen = bytes_of(self.observations, self.observations.dtype)
+        _, counts = np.unique(seen, return_counts=True)
+        return int(counts[counts > 1].sum())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything but ``about``."""
+        return self._digest(self._arrays())
+
+    @property
+    def rules_digest(self) -> str:
+        """SHA-256 of transitions, rewards, terminal states and first states alone."""
+        shown = ("observations", "coordinates")
+        return self._digest({k: v for k, v in self._arrays().items() if k not in shown})
+
+    def _digest(self, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+        hasher = hashlib.sha256(json.dumps(list(self.names)).encode())
+        for name, array in sorted(arrays.items()):
+            plain = np.ascontiguousarray(array)
+            hasher.update(f"{name} {plain.dtype.str} {plain.shape}".encode())
+            hasher.update(plain.tobytes())
+        return hasher.hexdigest()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the world to an .npz file, whole or not at all; nothing is pickled."""
+        record = {
+            "kind": _KIND,
+            "names": list(self.names),
+            "about": dict(self.about),
+            "digest": self.digest,
+        }
+        write_archive(Path(path), self._arrays(), record, compress=True)
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "World":
+        """Read a world that ``save`` has written.
+
+        Raises:
+            InputError: If the file holds no world, or is not what was written.
+        """
+        arrays, record = read_archive(Path(path), str(path))
+        require(record.get("kind") == _KIND, f"a world in {path}", record.get("kind"))
+        try:
+            rewards = arrays["rewards"]
+            parts = (arrays["probabilities"], arrays["columns"], arrays["rows"])
+            world = cls(
+                transitions=scipy.sparse.csr_array(parts, (rewards.size, len(rewards))),
+                rewards=rewards,
+                terminal=arrays["terminal"],
+                start=arrays["start"],
+                observations=arrays["observations"],
+                coordinates=arrays.get("coordinates"),
+                names=tuple(record["names"]),
+                about=record["about"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"expected a world in {path}, got {error}") from error
+        require(world.digest == record.get("digest"), f"the world written to {path}", "another one")
+        return world
+
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+        found = {
+            "probabilities": self.transitions.data,
+            "columns": self.transitions.indices.astype(np.int32),
+            "rows": self.transitions.indptr.astype(np.int64),
+            "rewards": self.rewards,
+            "terminal": self.terminal,
+            "start": self.start,
+            "observations": self.observations,
+        }
+        return found if self.coordinates is None else {**found, "coordinates": self.coordinates}
+
+    def environment(self, max_steps: int | None = None) -> TableEnvironment:
+        """Return a compiled copy: an ``Environment`` in JAX that looks its observations up.
+
+        Args:
+            max_steps: Steps after which an episode is truncated; None has no limit.
+        """
+        return TableEnvironment.of(
+            self.transitions, self.rewards, self.terminal, self.start, self.observations, max_steps
+        )
+
+    def optimal_action_values(self, discount: float = 0.95) -> DoubleArray:
+        """Compute Q*, [n, A], by policy iteration."""
+        return planning.optimal_action_values(self.transitions, self.rewards, discount)
+
+    def optimal_values(self, discount: float = 0.95) -> DoubleArray:
+        """Compute V*, [n]."""
+        return np.asarray(self.optimal_action_values(discount).max(axis=1))
+
+    def policy_values(self, policy: ArrayLike | None = None, discount: float = 0.95) -> DoubleArray:
+        """Compute the values [n] of a policy [n, A]; None is the uniformly random one."""
+        require_interval("discount", discount, "[0, 1)")
+        chances = checked_policy(policy, self.num_states, self.num_actions)
+        return planning.policy_values(self.transitions, self.rewards, chances, discount)
+
+    def effective_horizon(self, discount: float = 0.95, steps: int = 100) -> float | None:
+        """Bound the effective horizon of a deterministic game; see ``planning``.
+
+        Raises:
+            InputError: For stochastic transitions.
+        """
+        require(self.next_states is not None, "deterministic transitions", "stochastic ones")
+        require_positive("steps", steps)
+        table, start = self.transitions, self.start
+        return planning.effective_horizon(table, self.rewards, start, discount, steps)
+
+    def successor(
+        self,
+        policy: ArrayLike | None = None,
+        *,
+        discount: float = 0.95,
+        terminal: Literal["leave", "absorb"] = "leave",
+    ) -> SuccessorSolver:
+        """Factorise I − γP of a policy: its ``matrix`` is Ψ = Σ_t γᵗ Pᵗ, [n, n].
+
+        Args:
+            policy: Probabilities of actions, [n, A]; None is the uniformly random policy.
+            discount: γ.
+            terminal: Whether an episode leaves the game in a terminal state, which is then counted
+                once, or stays there, so that the state's column dominates.
+        """
+        require_interval("discount", discount, "[0, 1)")
+        require_choice("terminal", terminal, ["leave", "absorb"])
+        chances = checked_policy(policy, self.num_states, self.num_actions)
+        chain = planning.chain_of(self.transitions, chances)
+        if terminal == "leave":
+            going = scipy.sparse.diags_array((~self.terminal).astype(np.float64))
+            chain = scipy.sparse.csr_array(going @ chain)
+        return SuccessorSolver(chain, discount)
+
+    def chain_truths(
+        self, policy: ArrayLike | None = None, *, discount: float = 0.95
+    ) -> ChainTruths:
+        """Return exact optima of objectives, weighed by the policy's own distribution of states.
+
+        A first state follows the end of an episode. A state's weight is how often the policy visits
+        it from first states, discounted by γ.
+
+        Args:
+            policy: As for ``successor``.
+            discount: γ.
+
+        Raises:
+            InputError: If the policy never enters some state.
+        """
+        chances = checked_policy(policy, self.num_states, self.num_actions)
+        chain = planning.chain_of(self.transitions, chances).toarray()
+        chain[self.terminal] = self.start
+        solver = SuccessorSolver(scipy.sparse.csr_array(chain), discount)
+        return ChainTruths(chain, discount, solver.occupancy(self.start))
+
+    def truth(
+        self,
+        policy: ArrayLike | None = None,
+        *,
+        discount: float = 0.95,
+        terminal: Literal["leave", "absorb"] = "leave",
+        centring: Centring = "columns",
+        decomposition: Decomposition | None = None,
+        progress: Progress = no_progress,
+    ) -> GroundTruth:
+        """Compute the exact successor measure of a policy and its principal subspace.
+
+        Rows and columns are states, all of the same weight.
+
+        Args:
+            policy: Probabilities of actions, [n, A], such as ``planning.epsilon_greedy`` of
+                ``optimal_action_values()``; None is the uniformly random policy.
+            discount: γ.
+            terminal: As for ``successor``.
+            centring: Which means to subtract.
+            decomposition: How to compute the subspace; by default exactly up to 1,000 states, and
+                beyond by randomised iteration on products with Ψ, with a bound on its error.
+            progress: Shows the progress of the products.
+
+        Returns:
+            The truth, whose ``observations`` are the world's. It holds Ψ itself up to 4,000 states.
+
+        Raises:
+            InputError: For a policy that does not fit, or a discount out of range.
+        """
+        solver = self.successor(policy, discount=discount, terminal=terminal)
+        settings = self._settings(policy, discount, terminal, centring)
+        matrix, principal = solve_truth(solver, centring, decomposition, progress)
+        grid, cells = self.places()
+        return GroundTruth(
+            coordinates=jnp.asarray(grid.unit_centres()[cells]),
+            matrix=matrix,
+            principal=principal,
+            settings=settings,
+            error=principal.distance_bound,
+            grid=grid,
+            cells=cells,
+            observed=jnp.asarray(self.observations),
+        )
+
+    def save_truth(
+        self,
+        path: str | Path,
+        policy: ArrayLike | None = None,
+        *,
+        discount: float = 0.95,
+        terminal: Literal["leave", "absorb"] = "leave",
+        centring: Centring = "columns",
+    ) -> MatrixStore:
+        """Store the successor measure of a policy, for ``rlreps train`` and every other command.
+
+        Args:
+            path: A folder that is new, empty or holds the same measure.
+            policy: As for ``truth``.
+            discount: As for ``truth``.
+            terminal: As for ``truth``.
+            centring: Which means are subtracted when the store is read.
+
+        Raises:
+            InputError: As for ``truth``, or if the matrix exceeds the memory.
+        """
+        solver = self.successor(policy, discount=discount, terminal=terminal)
+        grid, cells = self.places()
+        return save_matrix(
+            path,
+            solver.matrix,
+            grid,
+            cells=cells,
+            observations=self.observations,
+            settings=self._settings(policy, discount, terminal, centring),
+        )
+
+    def _settings(
+        self,
+        policy: ArrayLike | None,
+        discount: float,
+        terminal: str,
+        centring: Centring,
+    ) -> dict[str, Any]:
+        """Describe a truth, as JSON values."""
+        require_choice("centring", centring, get_args(Centring))
+        told = {name: self.about[name] for name in _TOLD if self.about.get(name) is not None}
+        return {
+            **told,
+            "quantity": "successor measure of a world",
+            "method": "exact",
+            "world_digest": self.digest,
+            "policy": "uniform" if policy is None else "given",
+            "discount": float(discount),
+            "terminal": terminal,
+            CENTRED_ON_READING: centring,
+        }
+
+    def places(self) -> tuple[BoxGrid, npt.NDArray[np.int64]]:
+        """Return the grid of the coordinates and the cell of each state, [n].
+
+        Several states may share a cell. States without coordinates lie along one axis.
+        """
+        if self.coordinates is None:
+            count = self.num_states
+            return BoxGrid((0,), (count,), (count,), ("state",)), np.arange(count)
+        grid = BoxGrid.spanning(self.coordinates, self.names, most=1_000)
+        return grid, np.asarray(grid.cell(self.coordinates))
+
+
+def _shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
+    filled = array.ndim == axes and array.size > 0
+    require(filled, f"{name} with {axes} axes", f"shape {array.shape}")
+    return array.shape
+
+
+def _of_next_states(given: npt.NDArray[Any], shape: tuple[int, int]) -> Table:
+    states, actions = shape
+    whole = np.issubdtype(given.dtype, np.integer) and given.shape == shape
+    require(whole, f"next states {list(shape)} as integers", (given.dtype.name, given.shape))
+    inside = bool((given >= 0).all() and (given < states).all())
+    require(inside, f"next states in [0, {states})", (int(given.min()), int(given.max())))
+    rows = np.arange(states * actions + 1)
+    return scipy.sparse.csr_array(
+        (np.ones(states * actions), given.ravel(), rows), (states * actions, states)
+    )

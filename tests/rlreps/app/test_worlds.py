@@ -1,0 +1,90 @@
+"""Commands on worlds, and every other command on a world's truth."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rlreps.app.main import main
+from rlreps.worlds import World, load
+
+
+@pytest.fixture
+def picture(tmp_path, monkeypatch):
+    """A world of 5 x 5 places with a picture of each, in a file; the working folder is its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLREPS_CACHE_DIR", str(tmp_path / "cache"))
+    x, y = (part.ravel() for part in np.meshgrid(np.arange(5), np.arange(5)))
+    ways = ((1, 0), (-1, 0), (0, 1), (0, -1))
+    moved = [np.clip(y + up, 0, 4) * 5 + np.clip(x + right, 0, 4) for right, up in ways]
+    frames = np.zeros((25, 10, 10, 1), np.uint8)
+    for state in range(25):
+        frames[state, 2 * y[state] : 2 * y[state] + 2, 2 * x[state] : 2 * x[state] + 2] = 255
+    world = World.from_arrays(
+        next_states=np.stack(moved, axis=1),
+        rewards=np.zeros((25, 4)),
+        observations=frames,
+        coordinates=np.stack([x, y, 0 * x + (x > 2)], axis=1),
+        names=("x", "y", "side"),
+    )
+    return str(world.save(tmp_path / "picture.npz"))
+
+
+words = str.split
+
+
+@pytest.mark.integration
+def test_a_world_is_trained_on_audited_and_drawn(picture, capsys):
+    given = f"{picture} --discount 0.9 --policy optimal --epsilon 0.5 --out store"
+    main(["worlds", "truth", *words(given)])
+    sizes = "--channels 4 --hidden 8 --num-features 3 --steps 5 --rows 25 --tasks 25"
+    main(["train", "store", "--encoder", "convolutional", *words(sizes), "--out", "run"])
+    capsys.readouterr()
+    main(["evaluate", "run"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["encoder"] == "convolutional"
+    assert 0.0 < found["subspace_distance"] < 1.0
+    main(["plot", "components", *words("store --runs run --d 2 --out maps.png")])
+    np.save("features.npy", World.load(picture).observations.reshape(25, -1))
+    main(["audit", *words("features.npy --truth store --out audited")])
+    assert "in the span" in capsys.readouterr().out
+
+
+def test_worlds_are_built_described_and_listed(picture, capsys):
+    main(["worlds", "build", "cliffwalking"])
+    built = json.loads(capsys.readouterr().out)
+    assert (built["states"], built["terminal"], built["deterministic"]) == (38, 1, True)
+    main(["worlds", "info", "cliffwalking", "--discount", "0.9"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["digest"] == built["digest"] == load("cliffwalking").digest
+    # Thirteen steps along the cliff at −1 each.
+    assert told["optimal_value_at_the_start"] == pytest.approx(-(1 - 0.9**13) / 0.1)
+    assert told["effective_horizon"] is None
+    main(["worlds", "list"])
+    listed = capsys.readouterr().out
+    assert "in the cache" in listed.split("cliffwalking")[1].splitlines()[0]
+
+
+def test_images_need_an_encoder_of_images_and_worlds_a_name(refused, picture, capsys):
+    main(["worlds", "truth", picture, "--out", "store"])
+    main(["svd", "store"])
+    capsys.readouterr()
+    said = refused("train", *words("store --num-features 3 --out run"))
+    assert "inputs of shape (b, 1)" in said
+    said = refused("explore", *words("store --out page.html"))
+    assert "3 coordinates" in said
+    assert "the name of a world to be one of" in refused("worlds", "info", "nowhere")
+    assert "ends in .npz, got 'x.png'" in refused("worlds", "build", "taxi", "--out", "x.png")
+
+
+@pytest.mark.integration
+def test_agents_are_trained_in_a_world_s_compiled_copy(picture, capsys):
+    toy = (
+        "--steps 400 --num-envs 2 --evaluate-every 200 --checkpoint-every 200 --warmup 80 "
+        "--batch-size 8 --capacity 400 --evaluation-episodes 4 --max-episode-steps 20 "
+        "--encoder convolutional --channels 4 --hidden 8 --num-features 4 --out agents"
+    )
+    main(["agent", "train", "--env", f"world:{picture}", *words(toy)])
+    assert "400 steps" in capsys.readouterr().out
+    main(["agent", "evaluate", "agents", "--episodes", "2"])
+    assert json.loads(capsys.readouterr().out)["returns"] == [0.0]

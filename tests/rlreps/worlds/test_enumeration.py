@@ -1,0 +1,200 @@
+"""Worlds made from environments: every state once, references kept, bad environments refused."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.worlds import World
+from rlreps.worlds.enumeration import canonical
+from rlreps.worlds.named import newest
+
+
+class Door:
+    def __init__(self):
+        self.is_open = False
+
+
+class Corridor(gymnasium.Env):
+    """Five places in a row; action 2 opens the door at place 2, which ends the game and pays."""
+
+    observation_space = gymnasium.spaces.Box(0, 4, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, **parts):
+        vars(self).update(parts)
+        self.cells = [None, None, Door(), None, None]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cells = [None, None, Door(), None, None]
+        self.door, self.place, self.step_count = self.cells[2], 0, 0
+        return self._seen(), {}
+
+    def _seen(self):
+        return np.array([self.place], np.float32)
+
+    def step(self, action):
+        self.step_count += 1
+        if action == 2 and self.cells[self.place] is not None:
+            self.cells[self.place].is_open = True
+        self.place = int(np.clip(self.place + (1, -1, 0)[action], 0, 4))
+        ended = self.door.is_open
+        return self._seen(), float(ended), ended, False, {}
+
+
+def test_enumeration_finds_each_state_once_and_keeps_references_between_objects():
+    world = World.enumerate(gymnasium.wrappers.TimeLimit(Corridor(), 3))
+    assert world.num_states == 6
+    assert world.next_states.tolist()[0] == [1, 0, 0]
+    (pays,) = np.argwhere(world.rewards)
+    # The door that ends the game is the one in the row of cells.
+    assert world.observations[pays[0]] == 2.0
+    assert pays[1] == 2
+    assert world.terminal[world.next_states[tuple(pays)]]
+    # The end looks as the place before it.
+    assert world.num_aliased == 2
+
+
+class Bell(Corridor):
+    """Action 2 ends the game and changes nothing."""
+
+    def step(self, action):
+        self.place = (self.place + (action == 1)) % 3
+        return self._seen(), 0.0, action == 2, False, {}
+
+
+def test_an_end_that_changes_nothing_is_a_state_of_its_own():
+    world = World.enumerate(Bell())
+    assert (world.num_states, world.terminal.sum(), world.num_aliased) == (6, 3, 6)
+    assert world.terminal[world.next_states[~world.terminal, 2]].all()
+    assert not world.terminal[world.next_states[~world.terminal, :2]].any()
+
+
+def test_each_seed_gives_a_first_state_and_a_horizon_ends_episodes():
+    starts = []
+
+    class Somewhere(Corridor):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.place = int(self.np_random.integers(5))
+            starts.append(self.place)
+            return self._seen(), {}
+
+    world = World.enumerate(Somewhere(), seeds=range(8), most_states=6)
+    counts = np.bincount(starts[1:], minlength=5) / 8.0  # The first reset only warms up.
+    found = np.zeros(5)
+    np.add.at(found, world.observations[:, 0].astype(int), world.start)
+    np.testing.assert_allclose(found, counts)
+    short = World.enumerate(Corridor(), horizon=2)
+    assert sorted(short.observations[:, 0]) == [0.0, 1.0, 2.0]
+    assert short.terminal[np.argmax(short.observations[:, 0])]
+
+
+def test_own_functions_save_restore_and_key_replace_copies():
+    world = World.enumerate(
+        Corridor(),
+        save=lambda env: (env.place, env.door.is_open),
+        restore=lambda env, state: (
+            setattr(env, "place", state[0]),
+            setattr(env.door, "is_open", state[1]),
+        ),
+        observe=lambda env: np.uint8([[env.place]]),
+        coordinates=lambda env: [env.place],
+        names=["place"],
+    )
+    same = World.enumerate(Corridor())
+    np.testing.assert_array_equal(world.next_states, same.next_states)
+    assert world.observations.dtype == np.uint8
+    assert world.places()[0].names == ("place",)
+
+
+class Noisy(Corridor):
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        if self.noise == "reward":
+            reward += self.np_random.random()
+        if self.noise == "observation":
+            seen = seen + np.float32(self.np_random.random())
+        if self.noise == "place":
+            self.place = int(self.np_random.integers(5))
+        return seen, reward, *rest
+
+
+class Count(Corridor):
+    def step(self, action):
+        self.taken = getattr(self, "taken", 0) + 1
+        return super().step(action)
+
+
+class Pair(Corridor):
+    def _seen(self):
+        return {"image": super()._seen()}
+
+
+BAD = {
+    "reward": (Noisy(noise="reward"), "a deterministic environment, got another reward"),
+    "observation": (Noisy(noise="observation"), "got another observation of the same state"),
+    "place": (Noisy(noise="place"), "got another next state, which differs in place"),
+    "count": (Count(), "at most 50 states .most_states., got more; taken takes 11 values"),
+    "handle": (Corridor(handle=(x for x in ())), "whose state can be copied.*cannot pickle"),
+    "dict": (Pair(), "an observation in one array, got a dict"),
+    "box": (
+        gymnasium.make("Pendulum-v1"),
+        "an environment with discrete actions, got 'Box",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_enumeration_refuses_in_one_line(name):
+    env, said = BAD[name]
+    with pytest.raises(InputError, match=said) as caught:
+        World.enumerate(env, most_states=50)
+    assert "\n" not in str(caught.value)
+
+
+def test_canonical_compares_structures_by_value_and_by_references():
+    one, other = Door(), Door()
+    assert canonical([np.array([1, 2]), {"a": 1}]) == canonical([(np.int64(1), 2), {"a": 1.0}])
+    assert canonical([one, one]) != canonical([one, other])
+    assert canonical([one, one]) == canonical([other, other])
+    assert canonical({1, 2}) == canonical({2, 1})
+
+
+TOYS = {
+    "FrozenLake": {"map_name": "4x4"},
+    "FrozenLake8x8": {},
+    "CliffWalking": {},
+    "CliffWalkingSlippery": {},
+    "Taxi": {"is_rainy": True},
+}
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_a_toy_text_is_its_table_entry_by_entry(name):
+    env = gymnasium.make(newest(name), **TOYS[name])
+    world, inner = World.from_gymnasium_table(env), env.unwrapped
+    states = np.asarray(world.about["states"])
+    compared = 0
+    for number, state in enumerate(states):
+        if world.terminal[number]:
+            continue
+        for action, outcomes in inner.P[state].items():
+            expected, paid = np.zeros(len(inner.P)), 0.0
+            for chance, after, reward, _ in outcomes:
+                expected[after] += chance
+                paid += chance * reward
+            row = world.transitions[[number * world.num_actions + action]].toarray()[0]
+            found = np.bincount(states, row, minlength=len(inner.P))
+            np.testing.assert_allclose(found, expected, atol=1e-12)
+            assert world.rewards[number, action] == pytest.approx(paid, abs=1e-12)
+            compared += 1
+    assert compared == (~world.terminal).sum() * world.num_actions > 0
+    first = np.bincount(states, world.start, minlength=len(inner.P))
+    np.testing.assert_allclose(first, inner.initial_state_distrib)
+
+
+def test_an_environment_without_a_table_is_refused():
+    with pytest.raises(InputError, match="a table P of transitions, got 'Corridor'"):
+        World.from_gymnasium_table(Corridor())

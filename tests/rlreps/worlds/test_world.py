@@ -1,0 +1,274 @@
+"""Tables: their files, values, exact truths, and compiled copies."""
+
+import dataclasses
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import rlreps
+from rlreps.errors import InputError
+from rlreps.subspace.svd import ExactSVD, RandomizedSVD
+from rlreps.worlds import World
+from rlreps.worlds.planning import epsilon_greedy
+
+
+def random_world(states=40, actions=3, seed=0, stochastic=True, ends=3):
+    rng = np.random.default_rng(seed)
+    terminal = np.arange(states) >= states - ends
+    parts = {"next_states": rng.integers(states, size=(states, actions))}
+    if stochastic:
+        chances = rng.random((actions, states, states)) * (rng.random((states, states)) < 0.2)
+        chances += 0.01 * np.roll(np.eye(states), 1, axis=1)
+        parts = {"probabilities": chances / chances.sum(axis=2, keepdims=True)}
+    return World.from_arrays(
+        **parts,
+        rewards=rng.normal(size=(states, actions)),
+        terminal=terminal,
+        observations=rng.integers(256, size=(states, 8, 8, 3), dtype=np.uint8),
+        coordinates=np.stack([np.arange(states) % 5, np.arange(states) // 5], axis=1),
+        names=("x", "y"),
+        about={"name": "random"},
+    )
+
+
+def room(width=19, height=15):
+    """Four moves in a room with a wall across most of it; the last place ends the game."""
+    x, y = (part.ravel() for part in np.meshgrid(np.arange(width), np.arange(height)))
+    moved = []
+    for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        to_x, to_y = np.clip(x + right, 0, width - 1), np.clip(y + up, 0, height - 1)
+        blocked = (np.minimum(x, to_x) == 6) & (to_x != x) & (y > 2)
+        moved.append(np.where(blocked, y * width + x, to_y * width + to_x))
+    next_states, last = np.stack(moved, axis=1), width * height - 1
+    terminal = np.arange(width * height) == last
+    paid = ((next_states == last) & ~terminal[:, None]).astype(float)
+    return World.from_arrays(next_states=next_states, rewards=paid, terminal=terminal)
+
+
+WORLDS = {
+    "stochastic": random_world,
+    "deterministic": lambda: random_world(stochastic=False),
+    "endless": lambda: random_world(ends=0),
+    "lake": lambda: World.from_gymnasium_table(gymnasium.make("FrozenLake-v1")),
+    "cliff": lambda: World.from_gymnasium_table(gymnasium.make("CliffWalking-v1")),
+}
+
+
+def dense_chain(world, policy, terminal):
+    chain = np.einsum(
+        "sa,sat->st",
+        policy,
+        world.transitions.toarray().reshape(world.num_states, world.num_actions, -1),
+    )
+    if terminal == "leave":
+        chain[world.terminal] = 0.0
+    return chain
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("terminal", ["leave", "absorb"])
+def test_the_successor_measure_is_the_dense_inverse(name, terminal):
+    world = WORLDS[name]()
+    policy = np.random.default_rng(1).dirichlet(np.ones(world.num_actions), world.num_states)
+    chain = dense_chain(world, policy, terminal)
+    expected = np.linalg.inv(np.eye(world.num_states) - 0.9 * chain)
+    solver = world.successor(policy, discount=0.9, terminal=terminal)
+    np.testing.assert_allclose(solver.matrix, expected, atol=1e-10)
+    if terminal == "absorb":
+        np.testing.assert_allclose(solver.matrix.sum(axis=1), 10.0)
+    truth = world.truth(policy, discount=0.9, terminal=terminal)
+    values = np.linalg.svd(expected - expected.mean(axis=0), compute_uv=False)
+    kept = truth.principal.singular_values
+    np.testing.assert_allclose(kept, values[: len(kept)], atol=1e-10)
+    visits = world.start @ expected
+    np.testing.assert_allclose(solver.occupancy(world.start), visits / visits.sum(), atol=1e-12)
+
+
+@pytest.mark.parametrize("centring", ["columns", "rows", "both"])
+def test_iterated_products_agree_with_the_matrix_within_their_bound(centring):
+    world = room()
+    exact = world.truth(centring=centring, decomposition=ExactSVD(rank=20))
+    found = world.truth(centring=centring, decomposition=RandomizedSVD(rank=20))
+    np.testing.assert_allclose(
+        found.principal.singular_values, exact.principal.singular_values, rtol=1e-6
+    )
+    assert found.principal.total_energy == pytest.approx(exact.principal.total_energy)
+    for d in (1, 5, 20):
+        basis, other = (each.principal.basis[:, :d] for each in (exact, found))
+        apart = 1.0 - np.square(basis.T @ other).sum() / d
+        assert apart <= found.error[d - 1] + 1e-12
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_optimal_values_are_those_of_value_iteration(name):
+    world = WORLDS[name]()
+    table = world.transitions.toarray().reshape(world.num_states, world.num_actions, -1)
+    values = np.zeros(world.num_states)
+    for _ in range(700):
+        values = (world.rewards + 0.95 * table @ values).max(axis=1)
+    np.testing.assert_allclose(world.optimal_values(0.95), values, atol=1e-8)
+    greedy = epsilon_greedy(world.optimal_action_values(0.95))
+    np.testing.assert_allclose(world.policy_values(greedy, 0.95), values, atol=1e-8)
+
+
+def test_a_policy_that_explores_shares_ties():
+    table = epsilon_greedy([[1.0, 1.0, 0.0], [0.0, 2.0, 1.0]], 0.3)
+    np.testing.assert_allclose(table, [[0.45, 0.45, 0.1], [0.1, 0.8, 0.1]])
+
+
+def test_the_effective_horizon_of_a_game_that_takes_two_looks_is_by_hand():
+    # A sure half now, or 1 for the right one of two actions in the next state.
+    world = World.from_arrays(
+        next_states=[[2, 1], [2, 2], [2, 2]],
+        rewards=[[0.5, 0.0], [0.0, 1.0], [0.0, 0.0]],
+        terminal=[False, False, True],
+        start=[1.0, 0.0, 0.0],
+    )
+    extra = np.log2(6.0 * np.log(2.0 * 100 * 2))
+    # Of the random policy's values, 0.5 and 0.9 / 2, the wrong one is greater: k is 2.
+    assert world.effective_horizon(0.9) == pytest.approx(2.0 + np.log2(0.9**2 / 0.4**2) + extra)
+    # For a far-sighted agent with more steps, k stays 2 and the gap is wider.
+    assert world.effective_horizon(0.99, steps=200) == pytest.approx(
+        2.0 + np.log2(0.99**2 / 0.49**2) + np.log2(6.0 * np.log(2.0 * 200 * 2))
+    )
+    with pytest.raises(InputError, match="deterministic transitions"):
+        random_world().effective_horizon()
+    assert room(2, 3).effective_horizon() > 1.0
+    assert World.from_arrays(next_states=[[0, 0]], rewards=[[0, 0]]).effective_horizon() is None
+
+
+def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
+    world = random_world()
+    path = world.save(tmp_path / "world.npz")
+    again = World.load(path)
+    assert again.digest == world.digest
+    assert again.about == world.about
+    np.testing.assert_array_equal(again.transitions.toarray(), world.transitions.toarray())
+    other = random_world(seed=1)
+    assert other.digest != world.digest
+    arrays, record = rlreps.successor.truth.store.cache.read_archive(path, "it")
+    arrays["rewards"][0, 0] += 1.0
+    rlreps.successor.truth.store.cache.write_archive(path, arrays, record)
+    with pytest.raises(InputError, match="got 'another one'"):
+        World.load(path)
+    path.write_bytes(b"PK damaged")
+    with pytest.raises(InputError, match="got the corrupt"):
+        World.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"next_states": [[0, 2], [1, 0]]}, "next states in .0, 2."),
+        ({"next_states": [[0.0, 1.0], [1.0, 0.0]]}, "as integers"),
+        ({"next_states": None}, "either next_states or probabilities"),
+        ({"rewards": [[0.0, np.nan], [0.0, 0.0]]}, "finite rewards"),
+        ({"rewards": [0.0, 0.0]}, "rewards with 2 axes"),
+        ({"terminal": [True]}, "terminal .2."),
+        ({"start": [0.0, 0.0]}, "a start distribution that sums to 1"),
+        ({"observations": np.zeros((3, 2))}, "observations of 2 states"),
+        ({"coordinates": np.zeros((2, 1))}, "coordinates .2, 0., as named"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(changes, said):
+    arrays = {"next_states": [[0, 1], [1, 0]], "rewards": np.zeros((2, 2)), **changes}
+    with pytest.raises(InputError, match=said):
+        World.from_arrays(**arrays)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"policy": np.ones((40, 3))}, "probabilities of actions that sum to 1"),
+        ({"policy": np.ones((3, 3))}, r"a policy \[40, 3\]"),
+        ({"discount": 1.0}, "discount in"),
+        ({"centring": "none"}, "centring to be one of both, columns, rows"),
+        ({"terminal": "stay"}, "terminal to be one of absorb, leave"),
+    ],
+)
+def test_a_truth_refuses_what_does_not_fit(options, said):
+    with pytest.raises(InputError, match=said):
+        random_world().truth(**options)
+
+
+def test_an_audit_takes_a_world_s_truth_and_its_images():
+    world = random_world(60, seed=2)
+    truth = world.truth()
+    assert truth.observations.dtype == jnp.uint8
+    pixels = rlreps.audit(lambda seen: np.asarray(seen).reshape(60, -1)[:, :20], truth)
+    assert 0.0 < next(iter(pixels.findings.values())).leading() < 1.0
+    assert "look alike" not in " ".join(rlreps.audit(np.eye(60)[:, :9], truth).lines())
+    own = rlreps.audit(truth.principal.basis[:, :10], truth)
+    assert own.findings["features"].leading() == pytest.approx(1.0)
+    assert truth.distance(truth.principal.basis[:, :5]) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["stochastic", "deterministic"])
+def test_a_compiled_copy_steps_as_the_table(name):
+    world = WORLDS[name]()
+    env = world.environment(max_steps=9)
+    assert isinstance(env, rlreps.envs.Environment)
+    keys = jax.random.split(jax.random.key(0), 4_000)
+    states = jax.vmap(env.reset)(keys)
+    counts = np.bincount(np.asarray(states.number), minlength=world.num_states) / 4_000
+    np.testing.assert_allclose(counts, world.start, atol=0.02)
+    actions = jnp.arange(4_000, dtype=jnp.int32) % world.num_actions
+    taken = jax.jit(jax.vmap(env.step))(keys, states, actions)
+    before, after = np.asarray(states.number), np.asarray(taken.state.number)
+    rows = before * world.num_actions + np.asarray(actions)
+    assert (world.transitions[rows, after] > 0.0).all()
+    np.testing.assert_array_equal(taken.terminated, world.terminal[after])
+    np.testing.assert_array_equal(taken.observation, world.observations[after])
+    paid = world.rewards[before, np.asarray(actions)]
+    np.testing.assert_allclose(taken.reward, paid, rtol=1e-6)
+    # One state and action, many times.
+    here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[0], (4_000,)), states)
+    many = jax.vmap(env.step)(keys, here, jnp.zeros(4_000, jnp.int32)).state.number
+    row = world.transitions[[before[0] * world.num_actions]].toarray()[0]
+    found = np.bincount(np.asarray(many), minlength=world.num_states) / 4_000
+    np.testing.assert_allclose(found, row, atol=0.04)
+
+
+def test_a_chain_of_sparse_matrices_is_that_of_dense_ones():
+    world = random_world()
+    dense = world.transitions.toarray().reshape(40, 3, 40).transpose(1, 0, 2)
+    sparse = World.from_arrays(
+        probabilities=[scipy.sparse.csr_array(part) for part in dense],
+        rewards=world.rewards,
+        terminal=world.terminal,
+        observations=world.observations,
+    )
+    np.testing.assert_allclose(sparse.transitions.toarray(), world.transitions.toarray())
+
+
+def test_truths_weighed_by_the_policy_restart_episodes():
+    world = room(5, 4)
+    truths = world.chain_truths(discount=0.9)
+    chain = dense_chain(world, np.full((20, 4), 0.25), "absorb")
+    chain[-1] = world.start
+    np.testing.assert_allclose(truths.transition, chain)
+    visits = world.start @ np.linalg.inv(np.eye(20) - 0.9 * chain)
+    np.testing.assert_allclose(truths.start, visits / visits.sum())
+    functions = truths.successor_measure(centred=True).functions[:, :5]
+    gram = functions.T @ (truths.start[:, None] * functions)
+    np.testing.assert_allclose(gram, np.eye(5), atol=1e-9)
+
+
+def test_an_audit_says_what_no_function_of_the_observation_holds():
+    world = room(6, 5)
+    # Rows 1 and 2, and rows 3 and 4, look alike.
+    look = np.array([0, 1, 1, 2, 2])[np.arange(30) // 6] * 6 + np.arange(30) % 6
+    seen = dataclasses.replace(world, observations=np.eye(18, dtype=np.float32)[look])
+    assert seen.num_aliased == 24
+    truth = seen.truth()
+    # One unit for each look is the best that an encoder can do.
+    found = rlreps.audit(lambda observations: observations, truth)
+    best = found.findings["features"].components
+    np.testing.assert_allclose(found.observable, best, atol=1e-9)
+    assert 0.0 < found.observable.min() < 0.9 < found.observable.max() <= 1.0 + 1e-12
+    said = f"at most {best[:10].mean():.3f} of the leading 10 components"
+    assert said in found.lines()[0]
