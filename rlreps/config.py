@@ -14,9 +14,11 @@ fields are its options. Five things follow from the fields alone:
 import abc
 import dataclasses
 import functools
+import importlib
 import inspect
 import numbers
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -26,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.errors import InputError, require_interval, require_positive
+from rlreps.errors import InputError, own_code, require, require_interval, require_positive
 
 T = TypeVar("T")
 
@@ -176,6 +178,20 @@ def name_of(cls: type) -> str:
 def registry(*classes: type[T]) -> dict[str, type[T]]:
     """Map the names of classes to the classes."""
     return {name_of(cls): cls for cls in classes}
+
+
+def import_object(place: str, expected: str) -> Any:
+    """Import what MODULE:NAME names; the working folder is searched too.
+
+    Raises:
+        InputError: If there is no such object, or its module cannot be imported.
+    """
+    module, _, name = place.partition(":")
+    require(bool(name) and all(module.split(".")), f"{expected} as MODULE:NAME", place)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    with own_code(f"{expected} at {place}"):
+        return getattr(importlib.import_module(module), name)
 
 
 def as_json(value: Any) -> Any:

@@ -3,13 +3,15 @@
 import dataclasses
 import inspect
 from collections.abc import Callable, Collection
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import tyro
 
 from rlreps.app.job import Job, print_found, run_job
-from rlreps.config import options
+from rlreps.config import import_object, options
+from rlreps.errors import own_code, require
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices, devices_for_small_runs
 
@@ -27,12 +29,15 @@ class JobOptions:
             without any, one CPU device. Seeds are distributed over all devices if they divide
             evenly; otherwise the devices share every batch.
         jobs: Parts to compute at a time, each in its own process with its share of the CPU's cores.
+        executor: Where to compute parts: MODULE:FUNCTION of a function without required arguments
+            that returns a concurrent.futures.Executor, such as rlreps.runs.engines:dask.
     """
 
     out: Path
     processes: ProcessesConfig
     devices: int | None = None
     jobs: int = 1
+    executor: str | None = None
 
 
 def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> type:
@@ -55,23 +60,26 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
     own = [
         _field(name, hints[name], parameter.default)
         for name, parameter in inspect.signature(make).parameters.items()
-        if name in shown and name not in without
+        if name in shown and name not in without and name not in taken
     ]
     shared = [
         _field(name, hint, getattr(JobOptions, name, inspect.Parameter.empty))
         for name, hint in get_type_hints(JobOptions).items()
-        if name in taken or (is_job and name == "out")
+        if name in taken or (is_job and name == "out") or (name == "executor" and "jobs" in taken)
     ]
 
     def run(self: Any) -> None:
-        found = make(**{name: getattr(self, name) for name, *_ in own})
+        executor = None if self.executor is None else executor_named(self.executor)
+        given = {} if is_job or "executor" not in taken else {"executor": executor}
+        found = make(**{name: getattr(self, name) for name, *_ in own}, **given)
         if isinstance(found, Job):
             devices = None
             if "devices" in taken:
                 devices = choose_devices(self.devices)
             elif shares:
                 devices = devices_for_small_runs()
-            found = found.show(run_job(found, self.out, devices=devices, jobs=self.jobs))
+            places: Any = {"devices": devices, "jobs": self.jobs, "executor": executor}
+            found = found.show(run_job(found, self.out, **places))
         print_found(found)
 
     return dataclasses.make_dataclass(
@@ -82,6 +90,19 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
         frozen=True,
         kw_only=True,
     )
+
+
+def executor_named(place: str) -> Executor:
+    """Call the function MODULE:FUNCTION, which makes an executor.
+
+    Raises:
+        InputError: If there is no such function, or it makes none.
+    """
+    make = import_object(place, "a function that makes an executor")
+    with own_code(f"{place} to make an executor"):
+        made = make()
+    require(isinstance(made, Executor), f"{place} to make a concurrent.futures.Executor", made)
+    return cast(Executor, made)
 
 
 def _field(name: str, hint: Any, default: Any) -> tuple[str, Any, Any]:

@@ -1,4 +1,4 @@
-"""Generate a store from a successor measure, by several processes and across kills.
+"""Generate a store from a successor measure, on one machine or many and across kills.
 
 This is a command and no job. The folder of a job holds a configuration, a summary and a page. A
 store is identified by the settings in its metadata, and has none of them: it is complete once no
@@ -10,6 +10,8 @@ import functools
 import shutil
 import sys
 import time
+from collections.abc import Generator, Mapping
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,11 @@ from rlreps.app.options import Choice, Switch
 from rlreps.errors import InputError, in_gigabytes, require_memory
 from rlreps.runs.locks import exclusive
 from rlreps.runs.machine import peak_memory_mib
-from rlreps.runs.processes import (
-    first_does,
-    process_count,
-    process_index,
-    require_same,
-    wait_for_all,
-)
 from rlreps.runs.progress import is_visible, progress_bar
 from rlreps.runs.provenance import provenance
+from rlreps.runs.workers import map_names
 from rlreps.successor.measure.methods import METHODS, MonteCarlo, SuccessorMeasure
+from rlreps.successor.measure.rows import RowEstimates, RowEstimator
 from rlreps.successor.truth.store.estimates import EstimateStore, create_estimates
 from rlreps.successor.truth.store.format import require_place
 
@@ -36,20 +33,22 @@ CHOICES: dict[Any, Choice] = {SuccessorMeasure: Choice("method", METHODS)}
 DATA, MONTE_CARLO = Path("data"), MonteCarlo()
 
 
-@takes("processes")
+@takes("executor")
 def generate(
     measure: SuccessorMeasure = MONTE_CARLO,
     out: Path | None = None,
     repair: Switch = False,
+    *,
+    executor: Executor | None = None,
 ) -> dict[str, Any]:
     """Compute a successor measure; run again to resume.
-
-    The processes of a run share the folder; each computes and writes its own blocks of rows.
 
     Args:
         measure: The successor measure.
         out: Folder of the store; by default one under data/ named after the configuration.
         repair: Recompute damaged blocks instead of raising an error.
+        executor: Where to compute blocks of rows, which this process writes; it is not shut down.
+            By default, this process computes them.
 
     Returns:
         The run's measurements as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
@@ -62,36 +61,28 @@ def generate(
         InputError: If the matrix does not fit the disk or memory; if the path holds something else,
             a store with other settings or damaged blocks; if another run is working in the store;
             or if the disk refused a write.
+        WorkerDiedError: If a worker of the executor died.
     """
     path = DATA / measure.store_name if out is None else out
     settings = measure.store_settings()
-    require_same("store", settings)
-    # Only the first process checks: it may delete damaged blocks before other processes have added
-    # up their sizes.
-    first_does(lambda: _require_room(measure, path))
-    create = functools.partial(
-        create_estimates,
-        path,
-        shape=(measure.num_states, measure.num_states),
-        block_rows=min(measure.block_rows, measure.num_states),
-        settings=settings,
-        provenance={"arena": measure.arena, **provenance()},
-        sampled=measure.sampled,
-    )
-    with contextlib.ExitStack() as stack:
-
-        def start() -> list[int]:
-            require_place(path)
-            stack.enter_context(exclusive(path))
-            return _without_damage(create(), measure.row_sum, repair).missing_blocks()
-
-        missing = first_does(start)
-        store = create()
+    _require_room(measure, path)
+    require_place(path)
+    with exclusive(path):
+        store = create_estimates(
+            path,
+            shape=(measure.num_states, measure.num_states),
+            block_rows=min(measure.block_rows, measure.num_states),
+            settings=settings,
+            provenance={"arena": measure.arena, **provenance()},
+            sampled=measure.sampled,
+        )
+        missing = _without_damage(store, measure.row_sum, repair).missing_blocks()
+        blocks = {index: range(*store.matrix.block_range(index)) for index in missing}
         began = time.perf_counter()
-        _compute(measure, store, missing)
-        wait_for_all()
+        if blocks:
+            _compute(measure, store, blocks, executor)
         seconds = time.perf_counter() - began
-    rows = sum(len(range(*store.matrix.block_range(index))) for index in missing)
+    rows = sum(map(len, blocks.values()))
     figures: dict[str, Any] = {
         "path": str(path),
         "method": measure.method,
@@ -120,32 +111,53 @@ def _without_damage(store: EstimateStore, row_sum: float, repair: bool) -> Estim
     return store
 
 
-def _compute(measure: SuccessorMeasure, store: EstimateStore, missing: list[int]) -> None:
-    """Compute and write this process's share of the missing blocks."""
-    mine = missing[process_index() :: process_count()]
-    if not mine:
-        return
-    matrix = store.matrix
-    blocks = [range(*matrix.block_range(index)) for index in mine]
-    rows = sum(map(len, blocks))
-    # The bar of one process represents all processes.
-    done = matrix.shape[0] - sum(len(range(*matrix.block_range(index))) for index in missing)
-    total = rows + done // process_count()
+def _compute(
+    measure: SuccessorMeasure,
+    store: EstimateStore,
+    blocks: Mapping[int, range],
+    executor: Executor | None,
+) -> None:
+    """Compute and write the missing blocks, given their rows."""
+    total = measure.num_states
     if is_visible():
         # Print this first, since the bar estimates the time only after the first block.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
-            f"{matrix.path}: {measure.num_states:,} x {measure.num_states:,} entries, "
+            f"{store.matrix.path}: {total:,} x {total:,} entries, "
             f"{in_gigabytes(measure.stored_bytes)} on disk{steps}",
             file=sys.stderr,
         )
+    done = total - sum(map(len, blocks.values()))
     with (
-        progress_bar("successor measure", total=total, done=total - rows, unit="rows") as advance,
-        contextlib.closing(measure.estimator().row_blocks(blocks)) as estimates,
+        progress_bar("successor measure", total=total, done=done, unit="rows") as advance,
+        contextlib.closing(_estimates(measure, blocks, executor)) as estimates,
     ):
-        for index, block in zip(mine, estimates, strict=True):
+        for index, block in estimates:
             store.write_block(index, block)
             advance(len(block.rows))
+
+
+def _estimates(
+    measure: SuccessorMeasure, blocks: Mapping[int, range], executor: Executor | None
+) -> Generator[tuple[int, RowEstimates]]:
+    """Yield the index and the rows of each block, on an executor as they come."""
+    if executor is not None:
+        yield from map_names(functools.partial(_rows, measure, blocks), blocks, executor)
+        return
+    with contextlib.closing(measure.estimator().row_blocks([*blocks.values()])) as found:
+        yield from zip(blocks, found, strict=True)
+
+
+def _rows(measure: SuccessorMeasure, blocks: Mapping[int, range], index: int) -> RowEstimates:
+    """Compute the rows of one block."""
+    (found,) = _estimator(measure).row_blocks([blocks[index]])
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _estimator(measure: SuccessorMeasure) -> RowEstimator:
+    """Make the estimator once in a process: it may have a matrix to factorise."""
+    return measure.estimator()
 
 
 def _require_room(measure: SuccessorMeasure, path: Path) -> None:

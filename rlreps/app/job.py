@@ -4,6 +4,7 @@ import abc
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -29,10 +30,12 @@ class Context(NamedTuple):
     Attributes:
         devices: Devices over which training is distributed; None is JAX's default device.
         jobs: Number of parts to compute at a time, each in a process with its share of the cores.
+        executor: Where to compute parts; None is this process, or the processes of ``jobs``.
     """
 
     devices: Sequence[jax.Device] | None = None
     jobs: int = 1
+    executor: Executor | None = None
 
 
 class Job(abc.ABC, Generic[Outcome]):
@@ -44,7 +47,7 @@ class Job(abc.ABC, Generic[Outcome]):
     Attributes:
         kind: The kind of run, which its folder names.
         takes: Further options of its command: ``processes``, if several processes run it together,
-            ``devices`` and ``jobs``.
+            ``devices``, ``executor`` and ``jobs`` (with it ``executor``).
         shares_devices: Whether it distributes many small runs over all cores or accelerators.
     """
 
@@ -91,6 +94,7 @@ def run_job(
     *,
     devices: Sequence[jax.Device] | None = None,
     jobs: int = 1,
+    executor: Executor | None = None,
 ) -> dict[str, Any]:
     """Run a job in a folder, go on with it, or return what a finished one found.
 
@@ -100,6 +104,7 @@ def run_job(
             ``summary.json`` and what the job writes there.
         devices: As for ``Context``; a run may resume on other devices.
         jobs: As for ``Context``.
+        executor: As for ``Context``; it is not shut down.
 
     Returns:
         The summary, as ``summary.json`` holds it; with a page, its path is the ``report``.
@@ -120,7 +125,7 @@ def run_job(
     require_same("run", {"kind": job.kind, "config": described})
     if (finished := first_does(lambda: find_summary(described))) is not None:
         return finished
-    context = Context(devices, jobs)
+    context = Context(devices, jobs, executor)
     with contextlib.ExitStack() as stack:
         job.check(context)
         first_does(lambda: stack.enter_context(exclusive(out)))

@@ -299,10 +299,17 @@ class RunFolder:
         Raises:
             InputError: If the file is not a JSON object.
         """
-        path = self.path / "parts" / f"{name}.json"
+        path = self._part_file(name)
         if not path.exists():
             _write_json(path, compute())
         return _read_object(path, nan=True)
+
+    def has_part(self, name: str) -> bool:
+        """Return whether ``part`` has been computed."""
+        return self._part_file(name).exists()
+
+    def _part_file(self, name: str) -> Path:
+        return self.path / "parts" / f"{name}.json"
 
     def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Write ``results/<name>.csv`` and ``.json``.

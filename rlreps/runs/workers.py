@@ -1,64 +1,95 @@
-"""Worker processes on this machine, on Linux each with its own share of the cores.
+"""Independent calls on any ``concurrent.futures.Executor``, or in processes on this machine.
 
-Programs too small for several cores finish sooner if they run at the same time. This module does
-not load NumPy: a worker takes its cores before the threads of libraries start.
+On Linux each process of this machine has its own share of the cores: programs too small for several
+cores finish sooner if they run at the same time. This module does not load NumPy: a worker takes
+its cores before the threads of libraries start.
 """
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from typing import Any, TypeVar
 
-from rlreps.errors import WorkerDiedError
+from rlreps.errors import WorkerDiedError, reason_of
 from rlreps.runs.machine import quieten_libraries
 
-_function: Any = b""
-"""The function that this process calls if it is a worker; it stays pickled until the first call."""
+Name = TypeVar("Name")
 
 
-def map_in_workers(
-    function: Callable[[str], Any], names: Sequence[str], jobs: int
-) -> Generator[tuple[str, Any]]:
-    """Call a function with each name in worker processes; yield (name, result) as they come.
+def map_names(
+    function: Callable[[Name], Any], names: Iterable[Name], executor: Executor
+) -> Generator[tuple[Name, Any]]:
+    """Call a function with each name on an executor; yield (name, result) as they come.
 
-    Workers start afresh, on the CPU: a script that calls this needs ``if __name__ == "__main__"``.
-    They end with this process, when the generator is closed, and as soon as a call fails.
+    Calls that have not begun are cancelled when a call raises and when the generator is closed. The
+    executor is not shut down.
 
     Args:
         function: Any function that cloudpickle can send; it must be able to send the results, too.
         names: Arguments of the calls.
-        jobs: Largest number of workers.
+        executor: Where to call it.
 
     Raises:
-        WorkerDiedError: If a worker ended before its work was done.
+        WorkerDiedError: If the executor did not carry a call to its end, after the results of all
+            others.
         Exception: As raised by a call.
     """
     import cloudpickle
 
-    jobs = min(jobs, len(names))
+    pickled = cloudpickle.dumps(function)
+    futures: dict[Future[bytes], Name] = {}
+    lost: Exception | None = None
+    try:
+        try:
+            with _without_interruption():  # Workers inherit this, and never see a Ctrl-C.
+                for name in names:
+                    futures[executor.submit(_call, pickled, name)] = name
+        except Exception as error:
+            lost = error
+        for future in as_completed([*futures]):
+            name = futures.pop(future)
+            try:
+                content = future.result()
+            except Exception as error:
+                lost = error
+                continue
+            del future  # It holds the result.
+            ending, found = cloudpickle.loads(content)
+            if ending == "raised":
+                raise found
+            yield name, found
+        if lost is not None:
+            raise WorkerDiedError(
+                "expected workers that live until their work is done, got "
+                f"{type(lost).__name__}: {reason_of(lost)} (fewer at a time need less memory); run "
+                "the same command again to continue"
+            ) from lost
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+@contextlib.contextmanager
+def local_pool(jobs: int) -> Iterator[Executor]:
+    """Yield an executor of processes on this machine's CPU, each with its share of the cores.
+
+    Workers start afresh: a script that calls this needs ``if __name__ == "__main__"``. They end
+    with this process and when the body ends.
+    """
     context = multiprocessing.get_context("spawn")
     shares = context.SimpleQueue()
     for share in _shares(jobs):
         shares.put(share)
     others = {*multiprocessing.active_children()}
-    pool = ProcessPoolExecutor(
-        jobs, context, initializer=_start, initargs=(shares, cloudpickle.dumps(function))
-    )
+    pool = ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(shares,))
     try:
-        with _without_interruption():  # Workers inherit this, and never see a Ctrl-C.
-            futures = {pool.submit(_call, name): name for name in names}
-        for future in as_completed(futures):
-            yield futures[future], cloudpickle.loads(future.result())
-    except BrokenProcessPool as error:
-        raise WorkerDiedError(
-            "expected every worker process to live, got one that ended before its work was "
-            "done (fewer jobs need less memory); run the same command again to continue"
-        ) from error
+        yield pool
     finally:
         for worker in {*multiprocessing.active_children()} - others:
             worker.terminate()
@@ -86,10 +117,8 @@ def _shares(jobs: int) -> list[list[int]]:
     return [cores[len(cores) * i // jobs : len(cores) * (i + 1) // jobs] for i in range(jobs)]
 
 
-def _start(shares: Any, function: bytes) -> None:
+def _start(shares: Any) -> None:
     """Begin as a worker, which ends with its parent."""
-    global _function
-    _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles it.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if share := shares.get():
@@ -106,12 +135,25 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _call(name: str) -> bytes:
-    """Return what the function returns, pickled."""
-    global _function
+def _call(function: bytes, name: Any) -> bytes:
+    """Return what a pickled function returns or raises, pickled.
+
+    Whatever fails otherwise has failed in the executor, whose errors need not be known.
+    """
     import cloudpickle
 
-    if isinstance(_function, bytes):
-        _function = cloudpickle.loads(_function)
-    result: bytes = cloudpickle.dumps(_function(name))
-    return result
+    try:
+        returned: bytes = cloudpickle.dumps(("ok", _loaded(function)(name)))
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        returned = cloudpickle.dumps(("raised", error))
+    return returned
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(function: bytes) -> Callable[[Any], Any]:
+    """Load a function once: it keeps its compiled programs from one call to the next."""
+    import cloudpickle
+
+    loaded: Callable[[Any], Any] = cloudpickle.loads(function)
+    return loaded

@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -23,7 +24,7 @@ from rlreps.report import page
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
-from rlreps.runs.workers import map_in_workers
+from rlreps.runs.workers import local_pool, map_names
 from rlreps.stats import VERDICTS
 from rlreps.study.claims import Claims, JudgedClaim, follows, list_changed_fields, scalars
 from rlreps.study.figures import Curve, Drawn, Shown
@@ -80,6 +81,7 @@ class Run(Generic[Config]):
         devices: Devices over which training is distributed; None is JAX's default device.
         shared: What ``prepare`` returned.
         jobs: Number of cells to measure at a time, each in a process with its share of the cores.
+        executor: Where to measure cells, instead of in this process or the processes of ``jobs``.
     """
 
     config: Config
@@ -88,6 +90,7 @@ class Run(Generic[Config]):
     devices: Sequence[jax.Device] | None = None
     shared: Any = None
     jobs: int = 1
+    executor: Executor | None = None
 
     def measured(
         self,
@@ -97,7 +100,7 @@ class Run(Generic[Config]):
         keep: bool,
         title: str,
     ) -> dict[str, Any]:
-        """Measure cells, ``jobs`` at a time; return name → measurement.
+        """Measure cells, ``jobs`` at a time or on the executor; return name → measurement.
 
         One progress bar counts the cells if measurements are kept or if several cells are measured
         at a time. Otherwise each training shows its own progress bar.
@@ -108,29 +111,37 @@ class Run(Generic[Config]):
             keep: Whether to keep measurements in ``parts``.
             title: Title of the progress bar.
         """
-        several = min(self.jobs, len(cells)) > 1
-        counted, shares = keep or several, several and self.devices is not None
-        # A worker has its own devices.
-        run = dataclasses.replace(self, devices=None, jobs=1) if several else self
+        waiting = [name for name in cells if not (keep and self.folder.has_part(name))]
+        jobs = min(self.jobs, len(waiting))
+        run, several = self, self.executor is not None or jobs > 1
+        if several:  # A worker may have another working folder, and has its own devices.
+            folder = RunFolder(self.folder.path.absolute())
+            run = dataclasses.replace(self, folder=folder, devices=None, jobs=1, executor=None)
+        counted, shares = keep or several, several and len(self.devices or ()) > 1
 
         def one(name: str) -> Any:
             own = dataclasses.replace(run, devices=devices_for_small_runs()) if shares else run
-            found = partial(measure, own, name, cells[name])
             with hidden(counted):
-                return own.folder.part(name, found) if keep else found()
+                return measure(own, name, cells[name])
 
         def in_turn() -> Generator[tuple[str, Any]]:
-            for name in cells:
+            for name in waiting:
                 advance(0, name)
                 yield name, one(name)
 
         found: dict[str, Any] = {}
-        with progress_bar(title, total=len(cells), unit="parts", show=counted) as advance:
-            pairs = map_in_workers(one, [*cells], self.jobs) if several else in_turn()
-            with contextlib.closing(pairs):
-                for name, each in pairs:
-                    found[name] = each
-                    advance(1, name)
+        done = len(cells) - len(waiting)
+        with contextlib.ExitStack() as stack:
+            bar = progress_bar(title, total=len(cells), done=done, unit="parts", show=counted)
+            advance, pairs = stack.enter_context(bar), in_turn()
+            if several:
+                pool = self.executor or stack.enter_context(local_pool(jobs))
+                pairs = map_names(one, waiting, pool)
+            for name, each in stack.enter_context(contextlib.closing(pairs)):
+                found[name] = self.folder.part(name, partial(dict, each)) if keep else each
+                advance(1, name)
+        # What an interrupted run had measured is read.
+        found |= {name: self.folder.part(name, dict) for name in cells if name not in found}
         return {name: found[name] for name in cells}
 
     def training_folder(self, name: str, **described: Any) -> RunFolder:
@@ -141,8 +152,9 @@ class Run(Generic[Config]):
             **described: JSON values that distinguish this training from the experiment's others.
 
         Raises:
-            InputError: If the folder holds something else.
+            InputError: If the folder holds something else, or this machine does not see the run's.
         """
+        RunFolder(self.folder.path)
         return RunFolder.create_or_resume(
             self.folder.path / "runs" / name,
             kind=f"{self.folder.kind}-run",
@@ -255,6 +267,7 @@ class Experiment(Generic[Config]):
         data: Path | None = None,
         devices: Sequence[jax.Device] | None = None,
         jobs: int = 1,
+        executor: Executor | None = None,
     ) -> dict[str, Any]:
         """Run the experiment in a folder, resuming an interrupted run.
 
@@ -266,19 +279,21 @@ class Experiment(Generic[Config]):
             devices: Devices over which training is distributed; None is JAX's default device. With
                 several jobs, each job uses all devices that it sees.
             jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
-                the cores; see ``map_in_workers``. Numbers may differ by rounding if several jobs
-                place the seeds on other devices. Measured times include the slowdown by other jobs.
+                the cores; see ``local_pool``. Numbers may differ by rounding if several jobs place
+                the seeds on other devices. Measured times include the slowdown by other jobs.
+            executor: Where to measure cells instead, such as a cluster; see ``map_names``. It is
+                not shut down. Cells that train share the disk of ``out``.
 
         Returns:
             The summary: rows of named tables, ``claims`` and the ``report``'s path.
 
         Raises:
-            InputError: If the data cannot be used, the folder holds another run, or there are more
-                jobs than cores.
-            WorkerDiedError: If one of several jobs died.
+            InputError: If the data cannot be used, the folder holds another run, there are more
+                jobs than cores, or several jobs and an executor.
+            WorkerDiedError: If a worker died.
         """
         job = StudyRun(experiment=self, config=config, data=data)
-        return run_job(job, out, devices=devices, jobs=jobs)
+        return run_job(job, out, devices=devices, jobs=jobs, executor=executor)
 
     def results(
         self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
@@ -353,6 +368,7 @@ class StudyRun(Job[Judged]):
 
     def check(self, context: Context) -> None:
         if context.jobs != 1:
+            require(context.executor is None, "jobs or an executor", "both")
             kind, most = jax.default_backend(), usable_cores()
             require(kind == "cpu", "jobs on a CPU alone", kind)
             known = 1 <= context.jobs <= most
@@ -361,7 +377,7 @@ class StudyRun(Job[Judged]):
 
     def compute(self, folder: RunFolder, context: Context) -> Judged:
         experiment = self.experiment
-        run = Run(self.config, folder, self.checked_data, context.devices, jobs=context.jobs)
+        run = Run(self.config, folder, self.checked_data, **context._asdict())
         run.shared = experiment.prepare(run) if experiment.prepare is not None else None
         cells = experiment.cells(run)
         found = run.measured(

@@ -1,7 +1,7 @@
 """Ground truths, generated in an experiment's folder or loaded for the arena of agents."""
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ def own_ground_truth(
     num_features: int,
     *,
     halves: Decomposition = DEFAULT_DECOMPOSITION,
+    executor: Executor | None = None,
 ) -> OwnGroundTruth:
     """Generate a successor measure in an experiment's folder, or continue it, and load it.
 
@@ -69,6 +70,7 @@ def own_ground_truth(
         num_features: Largest d that will be needed.
         halves: How to compute the subspaces of the two halves for the noise floor, and up to which
             d.
+        executor: As for ``generate``.
 
     Returns:
         The ground truth, with enough components for d features.
@@ -78,7 +80,7 @@ def own_ground_truth(
         InputError: If the folder's store holds another matrix, or is damaged.
     """
     path = folder.path / STORE
-    generated = generate(config, path)
+    generated = generate(config, path, executor=executor)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
     # Each half gets half of the cores: if both used all cores, their threads would wait for each

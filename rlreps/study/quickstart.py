@@ -4,9 +4,11 @@ Figures are written as early as possible: the arena at once, the true components
 truth, and the learned components after a recipe's training runs.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -24,6 +26,7 @@ from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
+from rlreps.runs.workers import map_names
 from rlreps.study.ground_truths import (
     OwnGroundTruth,
     generation_figures,
@@ -31,6 +34,7 @@ from rlreps.study.ground_truths import (
 )
 from rlreps.subspace import RandomizedSVD
 from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import STORE
 from rlreps.training import Optimizer
 from rlreps.training.config import TrainingConfig
@@ -143,6 +147,7 @@ class Quickstart(Job[Findings]):
     """
 
     kind: ClassVar = KIND
+    takes: ClassVar = ("executor",)
 
     config: QuickstartConfig
 
@@ -173,7 +178,9 @@ class Quickstart(Job[Findings]):
         arena = _drawn(folder, "environment", figure, caption)
         # With these options the floor at d = 10 has a relative error of 5e-5.
         halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
-        ground = own_ground_truth(config.successor, folder, d, halves=halves)
+        ground = own_ground_truth(
+            config.successor, folder, d, halves=halves, executor=context.executor
+        )
         principal, floor = ground.truth.principal, ground.noise_floor
         assert floor is not None  # Computed, since ``halves`` is given.
         truth = {
@@ -187,18 +194,21 @@ class Quickstart(Job[Findings]):
         }
         sections = [_truth_section(config, folder, ground, truth, arena)]
 
-        def train(name: str) -> dict[str, Any]:
-            out = folder.path / "runs" / name
-            with hidden():
-                job = Train(store=folder.path / STORE, config=runs[name][1], truth=ground.truth)
-                return run_job(job, out)
+        def trainings() -> Generator[dict[str, Any]]:
+            """Yield what the runs find, in their order."""
+            train = partial(_train, folder.path.absolute(), config)
+            if context.executor is not None:
+                found = dict(map_names(train, runs, context.executor))
+                yield from map(found.__getitem__, runs)
+                return
+            # A single run leaves cores idle while it compiles and gathers entries of the matrix.
+            with ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool:
+                yield from pool.map(partial(train, truth=ground.truth), runs)
 
-        # A single run leaves cores idle while it compiles and gathers entries of the matrix.
         with (
-            ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
+            contextlib.closing(trainings()) as trained,
             progress_bar("training", total=len(runs), unit="runs") as advance,
         ):
-            trained = pool.map(train, runs)
             for recipe in RECIPES:
                 names = [name for name, (its, _) in runs.items() if its == recipe]
                 for name, found in zip(names, trained, strict=False):
@@ -267,6 +277,15 @@ def quickstart(preset: Literal["smoke", "laptop"] = "laptop") -> Quickstart:
         preset: smoke takes seconds on a small grid; laptop takes two minutes on 100 x 100 cells.
     """
     return Quickstart(config=PRESETS[preset])
+
+
+def _train(
+    folder: Path, config: QuickstartConfig, name: str, truth: GroundTruth | None = None
+) -> dict[str, Any]:
+    """Train one run of a quickstart's folder; a worker elsewhere reads the ground truth there."""
+    with hidden():
+        job = Train(store=folder / STORE, config=config.runs()[name][1], truth=truth)
+        return run_job(job, folder / "runs" / name)
 
 
 def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Illustration:

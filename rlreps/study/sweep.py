@@ -109,9 +109,14 @@ class Store(NamedTuple):
 class Plan(NamedTuple):
     """What a sweep trains, and on what."""
 
+    config: SweepConfig
     store: MatrixStore
     truth: GroundTruth
     groups: list[Group]
+
+    def __reduce__(self) -> tuple[Callable[..., "Plan"], tuple[Any, ...]]:
+        """Pickle what to train: another process reads the store."""
+        return _plan, (self.config, Store(self.store))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,7 +127,7 @@ class Sweep(StudyRun):
     possible. The summary has the ``points`` (see ``rows_of_points``).
     """
 
-    takes: ClassVar = ("devices",)
+    takes: ClassVar = ("devices", "jobs")
 
     def check(self, context: Context) -> None:
         super().check(context)
@@ -255,6 +260,7 @@ def _plan(config: SweepConfig, data: Store) -> Plan:
     store = data.store
     truth = ground_truth_for(store.path, max(point.config.num_features for point in config.points))
     return Plan(
+        config,
         store,
         truth,
         groups_of(

@@ -28,7 +28,8 @@ class Entry:
             timed on two cores, some beside other work, so a time only indicates the order of
             magnitude.
         takes: Options of its command: ``data``, ``objective``, ``devices``, ``jobs``. An experiment
-            may compute several parts at a time (``jobs``) if no claim is judged by measured times.
+            may compute several parts at a time (``jobs``, and with it ``executor``) if no claim is
+            judged by measured times.
         shares_devices: Whether the experiment distributes many small runs over all cores or
             accelerators.
         one_lapack_thread: Whether its programs factorise small matrices in every update.

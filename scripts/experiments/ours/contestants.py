@@ -1,13 +1,11 @@
 """The rows of the benchmark as data: objectives, the batches they see, and their truths."""
 
 import dataclasses
-import importlib
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from rlreps import losses
-from rlreps.config import options
+from rlreps.config import import_object, options
 from rlreps.errors import InputError, own_code, require, require_choice
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
@@ -131,13 +129,10 @@ def row_of(place: str) -> Row:
         InputError: If there is no such object, if the table has a row of the same name, or if a row
             names an option that its objective lacks.
     """
-    home, _, name = place.partition(":")
-    require(bool(home and name), "an objective as module:name", place)
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    with own_code(f"an objective at {place}"):
-        found = getattr(importlib.import_module(home), name)
-        found = found() if isinstance(found, type) else found
+    found = import_object(place, "an objective")
+    if isinstance(found, type):
+        with own_code(f"an objective at {place}"):
+            found = found()
     if isinstance(found, Objective):
         sees: Any = {"truth": "walk"} if found.needs_clips else _ENTRIES
         found = Row(found.title, found, **sees)

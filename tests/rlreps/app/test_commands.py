@@ -150,6 +150,9 @@ def test_an_output_folder_with_something_else_in_it_is_refused(
         ("train psi --out run --method danskin_lissa --kappa0 0", r"kappa0 in \(0, 2\), got 0.0"),
         ("train psi --out run --steps ten", "--steps to be an integer, got 'ten'"),
         ("train psi --out run --stepz 5", "--stepz"),
+        ("successor generate --executor dask", "executor as MODULE:NAME, got 'dask'"),
+        ("successor generate --executor nowhere:f", "at nowhere:f, got ModuleNotFoundError"),
+        ("successor generate --executor builtins:list", r"concurrent.futures.Executor, got \[\]"),
     ],
 )
 def test_a_command_line_that_does_not_fit_is_refused_in_one_line(

@@ -15,14 +15,15 @@ def told(monkeypatch):
     """What experiments are told to do: presets stand for themselves, nothing is run."""
     given = []
 
-    def record(job, out, *, devices, jobs):
-        given.append((job.config, out, {"data": job.data, "devices": devices, "jobs": jobs}))
+    def record(job, out, **places):
+        given.append((job.config, out, {"data": job.data, **places}))
         claim = {"statement": "It", "stated": "so", "found": "thus", "holds": None}
         return {"claims": [claim], "report": "page"}
 
     presets = {name: name for name in ("smoke", "laptop", "paper")}
     monkeypatch.setattr(Entry, "load", lambda self: types.SimpleNamespace(presets=presets))
     monkeypatch.setattr(command, "run_job", record)
+    monkeypatch.setattr(command, "executor_named", str)
     return given
 
 
@@ -31,7 +32,7 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
     entry = EXPERIMENTS[name]
     words = [name] if name in COMMANDS else ["experiment", name]
     arguments = [*words, "--out", tmp_path / "run", "--preset", "paper"]
-    expected = {"data": None, "devices": None, "jobs": 1}
+    expected = {"data": None, "devices": None, "jobs": 1, "executor": None}
     if entry.shares_devices:
         expected["devices"] = jax.devices()
     if "data" in entry.takes:
@@ -41,8 +42,8 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
         arguments += ["--devices", 1]
         expected["devices"] = jax.local_devices()[:1]
     if "jobs" in entry.takes:
-        arguments += ["--jobs", 3]
-        expected["jobs"] = 3
+        arguments += ["--jobs", 3, "--executor", "module:function"]
+        expected |= {"jobs": 3, "executor": "module:function"}
     printed = rlreps(*arguments, "--quiet")
     assert told == [("paper", tmp_path / "run", expected)]
     assert "\nIt: cannot be told\n" in printed

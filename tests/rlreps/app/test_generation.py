@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,15 @@ def test_neither_centring_nor_the_size_of_blocks_changes_a_bit_of_what_is_stored
     assert describe_matrix(open_store(tmp_path / "psi")) != describe_matrix(small_store)
     with pytest.raises(InputError, match="expected centred_on_reading='rows', got 'both'"):
         generate(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
+
+
+def test_an_executor_computes_the_blocks_that_are_missing_to_the_same_bytes(small_store, tmp_path):
+    store = open_store(shutil.copytree(small_store.path, tmp_path / "psi"))
+    for index in (0, 1, 5):
+        store.block_file(index).unlink()
+    with ThreadPoolExecutor(2) as executor:
+        assert generate(SMALL, store.path, executor=executor)["computed_rows"] == 3 + 3 + 1
+    assert store.content_key() == small_store.content_key()
 
 
 def test_an_error_while_writing_stops_the_work_and_a_resume_ends_bit_identical(

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cloudpickle
@@ -337,11 +338,32 @@ def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path):
     assert (tmp_path / "run/parts").exists()
 
 
+def test_an_executor_measures_what_is_missing_and_this_thread_writes_it(tmp_path):
+    measured = []
+
+    class Recorded(ThreadPoolExecutor):
+        def submit(self, function, pickled, name):
+            measured.append(name)
+            assert not list(out.glob("parts/*"))[1:]
+            return super().submit(function, pickled, name)
+
+    out, whole = tmp_path / "run", in_parts([]).run(PAPER, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        in_parts([], dies_in="a").run(PAPER, out)
+    with Recorded(2) as executor:
+        found = in_parts([]).run(PAPER, out, executor=executor)
+    assert measured == ["a", "b"]
+    assert {**found, "report": ""} == {**whole, "report": ""}
+    for name in ("parts/a.json", "results/found.csv"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
     out = tmp_path / "run"
     for options, message in (
         ({"data": tmp_path}, "expected two numbers, got 1"),
         ({"jobs": 10_000}, r"expected jobs in \[1, "),
+        ({"jobs": 2, "executor": object()}, "expected jobs or an executor, got 'both'"),
     ):
         with pytest.raises(InputError, match=message):
             in_parts([]).run(PAPER, out, **options)

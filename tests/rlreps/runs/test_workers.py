@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import cloudpickle
 import pytest
 
 from rlreps.errors import TrainingDivergedError, WorkerDiedError
-from rlreps.runs.workers import map_in_workers
+from rlreps.runs.workers import local_pool, map_names
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,7 +60,8 @@ def test_every_name_is_worked_on_once_and_cores_are_shared_out(tmp_path):
         return int(name), len(large), large, os.getpid(), sorted(os.sched_getaffinity(0))
 
     names = [str(number) for number in range(6)]
-    found = dict(map_in_workers(work, names, 2))
+    with local_pool(2) as pool:
+        found = dict(map_names(work, names, pool))
     assert {name: each[0] for name, each in found.items()} == {name: int(name) for name in names}
     assert all(each[1:3] == (1_000_000, large) for each in found.values())
     cores = {process: tuple(own) for *_, process, own in found.values()}
@@ -79,8 +81,8 @@ def test_a_failure_comes_back_at_once_and_ends_the_others(tmp_path):
         time.sleep(600)
 
     began = time.monotonic()
-    with pytest.raises(TrainingDivergedError, match="at step 3"):
-        list(map_in_workers(work, ["waits", "fails"], 2))
+    with pytest.raises(TrainingDivergedError, match="at step 3"), local_pool(2) as pool:
+        list(map_names(work, ["waits", "fails"], pool))
     assert time.monotonic() - began < 60
     assert gone(int((tmp_path / "waits").read_text()))
 
@@ -89,15 +91,32 @@ def test_a_worker_that_is_killed_is_an_error():
     def work(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(WorkerDiedError, match=r"one that ended .*fewer jobs"):
-        list(map_in_workers(work, ["a", "b"], 2))
+    died = "live until their work is done, got BrokenProcessPool: A process in the "
+    with pytest.raises(WorkerDiedError, match=died), local_pool(2) as pool:
+        list(map_names(work, ["a", "b"], pool))
+
+
+def test_what_the_executor_loses_is_an_error_after_all_results_and_it_stays_open():
+    class Forgetful(ThreadPoolExecutor):
+        def submit(self, function, pickled, name):
+            future = Future()
+            future.set_exception(OSError("no such node"))
+            return future if name == 1 else super().submit(function, pickled, name)
+
+    found = []
+    with Forgetful(1) as pool:
+        message = "got OSError: no such node .* run the same command again to continue"
+        with pytest.raises(WorkerDiedError, match=message):
+            found += map_names(str, (0, 1, 2), pool)
+        assert sorted(found) == [(0, "0"), (2, "2")]
+        assert [*map_names(str, (3,), pool)] == [(3, "3")]
 
 
 PARENT = """
 import os, pathlib, signal, sys, time
 from rlreps.app.main import _leave
 from rlreps.runs.machine import quieten_libraries
-from rlreps.runs.workers import map_in_workers
+from rlreps.runs.workers import local_pool, map_names
 
 ballast = bytes(1_000_000)
 
@@ -109,7 +128,8 @@ def work(name, ballast=ballast):
 {guard}
     quieten_libraries()
     signal.signal(signal.SIGINT, _leave)
-    list(map_in_workers(work, ["a", "b"], 2))
+    with local_pool(2) as pool:
+        list(map_names(work, ["a", "b"], pool))
 """
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -81,7 +82,9 @@ def test_the_page_names_the_methods_that_failed():
 
 
 @pytest.mark.integration
-def test_a_run_that_lost_a_training_repeats_it_and_ends_the_same(finished, tmp_path, monkeypatch):
+def test_a_lost_training_is_repeated_on_an_executor_and_ends_the_same(
+    finished, tmp_path, monkeypatch
+):
     whole, summary = finished
     out, trained = shutil.copytree(whole, tmp_path / "run"), []
     (out / "summary.json").unlink()
@@ -94,7 +97,8 @@ def test_a_run_that_lost_a_training_repeats_it_and_ends_the_same(finished, tmp_p
         return real(job, folder)
 
     monkeypatch.setattr(quickstart, "run_job", counted)
-    again = run_job(Quickstart(config=CONFIG), out)
+    with ThreadPoolExecutor(1) as executor:
+        again = run_job(Quickstart(config=CONFIG), out, executor=executor)
     assert lost in trained
     for ours, theirs in zip(again["trainings"], summary["trainings"], strict=True):
         assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}

@@ -148,7 +148,7 @@ def test_an_objective_of_one_s_own_is_a_row_and_what_is_none_is_refused(own_modu
     row = row_of("my_module:BatchMoments")
     assert (row.method, row.sees, row.truth) == ("batch moments", "futures", "walk")
     for place, said in {
-        "my_module": "module:name",
+        "my_module": "MODULE:NAME",
         "no_module:Any": "No module named",
         "my_module:NUMBER": "got int",
         "my_module:UNSEEN": "sees to be one of",
