@@ -117,7 +117,11 @@ def stack_transitions(
     if ended.ndim == 1:
         before, after, ended, over = (part[:, None] for part in (before, after, ended, over))
     if not compiled:
-        moved = before[:, 1:] != after[:, :-1]
+        starts, ends = before[:, 1:], after[:, :-1]
+        if {starts.dtype, ends.dtype} == {np.dtype(np.float32), np.dtype(np.float64)}:
+            # One copy of the observation was rounded.
+            starts, ends = starts.astype(np.float32), ends.astype(np.float32)
+        moved = starts != ends
         broken = moved.any(axis=tuple(range(2, moved.ndim))) & ~over[:, :-1]
         found = np.argwhere(broken)[:1]
         expected = "every step to begin where the step before it ended, unless an episode ends"

@@ -231,7 +231,13 @@ def compare(
         pairs = [*results.items()]
     else:
         pairs = labelled([Path(each) for each in results])
-    runs = [run for label, result in pairs for run in _find_figures(str(label), result)]
+    logs = {str(label): found for label, each in pairs if (found := _find_logs(each))}
+    logged = _read_logs(logs)
+    runs = [
+        run
+        for label, each in pairs
+        for run in logged.get(str(label)) or _find_figures(str(label), each)
+    ]
     folders = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
     folders = [each for each in folders if not find_monitors(each)]
     curves = [each for each in folders if RunFolder(each).kind in (train.KIND, live.KIND)]
@@ -272,11 +278,6 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
     Raises:
         InputError: If it has none.
     """
-    logs: Any = find_monitors(Path(result)) if isinstance(result, Path | str) else result
-    if isinstance(logs, Mapping | Sequence) and len(logs) > 0:
-        parts = logs.values() if isinstance(logs, Mapping) else logs
-        if all(isinstance(each, Path | str) for each in parts):
-            return _read_logs(label, logs)
     if isinstance(result, Path | str):
         return _read(label, RunFolder(Path(result)))
     about: dict[str, Any] = {"method": None, "d": None, "steps": None}
@@ -322,21 +323,32 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
     ]
 
 
-def _read_logs(label: str, logs: Logs) -> list[FinalFigures]:
-    """Read logs of Stable-Baselines3, one for each seed."""
-    paths = [*logs.values()] if isinstance(logs, Mapping) else logs
-    found = read_monitors([Path(each) for each in paths])
-    seeds = [*logs] if isinstance(logs, Mapping) else range(len(paths))
-    return [
-        FinalFigures(
-            label=label,
-            about={"method": None, "d": None, "steps": int(found.steps[-1])},
-            problem={"environment": ", ".join(found.environments)},
-            measures={RETURN: Sample(found.returns[:, -1], seeds)},
-            steps=found.steps.tolist(),
-            curves={RETURN: found.returns},
-        )
-    ]
+def _find_logs(result: Result) -> dict[Any, Path]:
+    """Return the logs of Stable-Baselines3 by seed; none for results of other kinds."""
+    logs: Any = find_monitors(Path(result)) if isinstance(result, Path | str) else result
+    if isinstance(logs, Sequence):
+        logs = dict(enumerate(logs))
+    if not isinstance(logs, Mapping) or not all(isinstance(e, Path | str) for e in logs.values()):
+        return {}
+    return {seed: Path(each) for seed, each in logs.items()}
+
+
+def _read_logs(logs: Mapping[str, Mapping[Any, Path]]) -> dict[str, list[FinalFigures]]:
+    """Read all results that are logs, up to the steps that all of their trainings reached."""
+    found = read_monitors({label: [*paths.values()] for label, paths in logs.items()})
+    return {
+        label: [
+            FinalFigures(
+                label=label,
+                about={"method": None, "d": None, "steps": int(each.steps[-1])},
+                problem={"environment": ", ".join(each.environments)},
+                measures={RETURN: Sample(each.returns[:, -1], [*logs[label]])},
+                steps=each.steps.tolist(),
+                curves={RETURN: each.returns},
+            )
+        ]
+        for label, each in found.items()
+    }
 
 
 def _numbers(curves: Mapping[str, np.ndarray], seed: int, point: int) -> dict[str, list[float]]:
@@ -347,6 +359,7 @@ def _rows(runs: Sequence[FinalFigures]) -> list[dict[str, Any]]:
     """Return the rows of a comparison, with p-values and effects for the number of differences."""
     first = runs[0]
     pairs = [(run, name) for name in MEASURES for run in runs if name in run.measures]
+    # Bonferroni's level, the least of those that Holm's method compares p-values with.
     tests = sum(_comparable(run, first, name) for run, name in pairs)
     rows = [_row(run, first, name, LEVEL / max(tests, 1)) for run, name in pairs]
     tested = [row for row in rows if row.get("p_value") is not None]

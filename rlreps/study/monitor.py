@@ -1,7 +1,7 @@
 """Training logs of Stable-Baselines3: ``monitor.csv`` files, a line for each episode."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ _NAME = "monitor.csv"
 
 
 class Monitored(NamedTuple):
-    """Learning curves of several trainings at the steps that all of them reached.
+    """Learning curves of several trainings, at steps that all trainings compared reached.
 
     Attributes:
         environments: Names of the environments, without repetition.
@@ -46,32 +46,49 @@ def find_monitors(path: Path) -> dict[str, Path]:
     return dict(zip(names, _files(path), strict=True))
 
 
-def read_monitors(paths: Sequence[Path]) -> Monitored:
-    """Read the logs of several trainings, a file or folder each.
+def read_monitors(results: Mapping[str, Sequence[Path]]) -> dict[str, Monitored]:
+    """Read the logs of several results, each of several trainings, a file or folder each.
 
     Raises:
         InputError: For files of another kind, or without an episode.
     """
-    runs, environments = [], set()
-    for path in paths:
-        files = [path] if path.is_file() else _files(path)
-        require(bool(files), f"files of Stable-Baselines3 called *{_NAME}", str(path))
-        logs = [_read(file) for file in files]
-        environments |= {name for name, _ in logs}
-        episodes = np.concatenate([rows for _, rows in logs])
-        # Parallel environments: by the time at which episodes end.
-        runs.append(episodes[np.argsort(episodes[:, 2], kind="stable")])
-    totals = [np.cumsum(run[:, 1]) for run in runs]
-    steps = min(total[-1] for total in totals) * np.arange(1, _WINDOWS + 1) / _WINDOWS
-    returns = np.full((len(runs), _WINDOWS), np.nan)
-    for row, total, run in zip(returns, totals, runs, strict=True):
-        window = np.searchsorted(steps, total)
-        for index in range(_WINDOWS):
-            ended = run[window == index, 0]
-            row[index] = ended.mean() if ended.size else row[max(index - 1, 0)]
-    late = [str(path) for path, row in zip(paths, returns, strict=True) if np.isnan(row[-1])]
-    require(not late, f"an episode of each training in the first {int(steps[-1])} steps", late)
-    return Monitored(sorted(environments), steps, returns)
+    read = {label: [_read_training(path) for path in paths] for label, paths in results.items()}
+    totals = [np.sum(run[:, 1]) for trainings in read.values() for _, run in trainings]
+    steps = min(totals, default=0.0) * np.arange(1, _WINDOWS + 1) / _WINDOWS
+    found = {}
+    for label, trainings in read.items():
+        returns = np.array([_mean_returns(run, steps) for _, run in trainings])
+        late = [
+            str(path)
+            for path, row in zip(results[label], returns, strict=True)
+            if np.isnan(row[-1])
+        ]
+        require(not late, f"an episode of each training in the first {int(steps[-1])} steps", late)
+        environments = sorted({name for names, _ in trainings for name in names})
+        found[label] = Monitored(environments, steps, returns)
+    return found
+
+
+def _read_training(path: Path) -> tuple[set[str], npt.NDArray[np.float64]]:
+    """Return names of environments, and episodes in order of their ends, [episodes, 3]."""
+    files = [path] if path.is_file() else _files(path)
+    require(bool(files), f"files of Stable-Baselines3 called *{_NAME}", str(path))
+    logs = [_read(file) for file in files]
+    episodes = np.concatenate([rows for _, rows in logs])
+    # Parallel environments: by the time at which episodes end.
+    return {name for name, _ in logs}, episodes[np.argsort(episodes[:, 2], kind="stable")]
+
+
+def _mean_returns(
+    run: npt.NDArray[np.float64], steps: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the mean return of the episodes that end in each window, [windows]."""
+    means = np.full(len(steps), np.nan)
+    window = np.searchsorted(steps, np.cumsum(run[:, 1]))
+    for index in range(len(steps)):
+        ended = run[window == index, 0]
+        means[index] = ended.mean() if ended.size else means[max(index - 1, 0)]
+    return means
 
 
 def _files(folder: Path) -> list[Path]:

@@ -101,6 +101,10 @@ def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused
     np.testing.assert_array_equal(window.terminal, [False, True])
     with pytest.raises(InputError, match=r"unless an episode ends, got .* \[\[0 1\]\]"):
         stack_transitions(seen, following, ended)  # Without the flags of time limits.
+    # One copy of an observation is rounded.
+    places = 0.1 * seen.astype(np.float64), (0.1 * following.astype(np.float64)).astype(np.float32)
+    rounded = stack_transitions(*places, cut | ended)
+    assert rounded.observation.shape == (2, 5)
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,11 @@ def test_logs_count_up_to_the_steps_that_all_trainings_reached(tmp_path):
     # Ten episodes of 10 steps, and one episode more that the other training lacks.
     long = write_monitor(tmp_path / "a/monitor.csv", [*range(10), 99.0], [10] * 11)
     short = write_monitor(tmp_path / "b/monitor.csv", [5.0, 7.0], [40, 60])
-    found = compare({"one": [long, short], "two": {"x": long.parent, "y": short}})
+    third = write_monitor(tmp_path / "c/monitor.csv", [*range(10), 99.0], [10, *[20] * 10])
+    results = {"one": [long, short], "two": {"x": long.parent, "y": short}, "longer": third}
+    found = compare(results)
+    assert {row["steps"] for row in found.rows} == {100}
+    assert found.runs[2].measures["return"].values.tolist() == [4.0]
     (one,) = found.runs[:1]
     assert one.about["steps"] == 100
     np.testing.assert_array_equal(one.curves["return"][0], np.arange(10.0))
@@ -311,12 +315,12 @@ def test_parallel_environments_are_one_training_and_other_names_are_seeds(tmp_pa
     for rank, (value, start) in enumerate(((1.0, 0.0), (3.0, 0.005))):
         write_monitor(tmp_path / f"one/{rank}.monitor.csv", [value] * 10, [10] * 10, start=start)
     for seed, value in (("a", 1.0), ("b", 3.0)):
-        write_monitor(tmp_path / f"two/{seed}.monitor.csv", [value] * 10, [10] * 10)
+        write_monitor(tmp_path / f"two/{seed}.monitor.csv", [value] * 20, [10] * 20)
     one, two = compare([tmp_path / "one", tmp_path / "two"]).runs
     assert [*one.seeds] == ["0"]
     assert one.measures["return"].values.tolist() == [2.0]
     assert [*two.seeds] == ["a", "b"]
-    assert (one.about["steps"], two.about["steps"]) == (200, 100)
+    assert (one.about["steps"], two.about["steps"]) == (200, 200)
 
 
 @pytest.mark.parametrize(
