@@ -2,9 +2,9 @@
 
     python scripts/faults.py --area losses --results runs/faults.csv
 
-For each fault, the tests of tier 0 run up to the first failure. Faults that the results list as
-caught are not run again. A repeated call thus continues an interrupted one, and tries again the
-faults that were not caught.
+The tests must pass without a fault. For each fault, the tests of tier 0 then run up to the first
+failure. Faults that the results list as caught are not run again. A repeated call thus continues an
+interrupted one, and tries again the faults that were not caught.
 """
 
 import csv
@@ -60,9 +60,10 @@ def plant(fault: Fault, checkout: Path = ROOT) -> str:
 
 def copy_checkout(folder: Path) -> None:
     """Copy packages and tests to a folder from which Python imports the packages."""
-    for part in ("rlreps", "agents", "envs", "data", "scripts", "tests"):
+    for part in ("rlreps", "agents", "envs", "data", "scripts", "tests", "docs"):
         shutil.copytree(ROOT / part, folder / part)
-    shutil.copy2(ROOT / "pyproject.toml", folder)
+    for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
+        shutil.copy2(ROOT / name, folder)
     for part in ("agents", "envs", "data", "scripts/experiments"):
         (folder / "rlreps" / Path(part).name).symlink_to(folder / part)
 
@@ -152,11 +153,17 @@ def main(
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name).resolve()
         copy_checkout(folder)
-        for fault in faults:
-            known = fault["name"] in found and found[fault["name"]].caught == "yes"
-            chosen = fault["name"] in (only or [fault["name"]])
-            if known or not chosen or fault["area"] not in (area or [fault["area"]]):
-                continue
+        chosen = [
+            fault
+            for fault in faults
+            if (not only or fault["name"] in only)
+            and (not area or fault["area"] in area)
+            and not (fault["name"] in found and found[fault["name"]].caught == "yes")
+        ]
+        files = sorted({test for fault in chosen for test in fault["tests"]})
+        if files and (test := first_failure(folder, files)):
+            sys.exit(f"expected tests that pass without a fault, got {test}")
+        for fault in chosen:
             result = found[fault["name"]] = try_fault(fault, folder)
             write_results(results, list(found.values()))
             print(*result, flush=True)
