@@ -62,10 +62,21 @@ class World:
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        kinds = {"rewards": np.float64, "terminal": np.bool_, "start": np.float64}
+        for name, kind in kinds.items():
+            found = getattr(self, name).dtype
+            require(found == kind, f"{name} of type {np.dtype(kind).name}", found.name)
         states, actions = _shape(self.rewards, "rewards", 2)
         expected = f"transitions [{states * actions}, {states}]"
         require(self.transitions.shape == (states * actions, states), expected, "another shape")
         chances = self.transitions.data
+        require(chances.dtype == np.float64, "chances of type float64", chances.dtype.name)
+        try:  # SciPy's products read and write wherever indices say.
+            self.transitions.check_format(full_check=True)
+        except ValueError as error:
+            raise InputError(
+                f"expected a valid sparse matrix of transitions, got {error}"
+            ) from error
         off = float(np.abs(self.transitions.sum(axis=1) - 1.0).max(initial=0.0))
         valid = bool((chances >= 0.0).all()) and off < 1e-9
         require(valid, "probabilities of next states that sum to 1", f"{off:g} off")

@@ -161,6 +161,33 @@ def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "changed", "said"),
+    [
+        ("columns", [0, 2**30, 1, 0], "matrix of transitions, got indices must be < 2"),
+        ("columns", [0, -1, 1, 0], "matrix of transitions, got indices must be >= 0"),
+        ("columns", [0.0, 1.0, 1.0, 0.0], "the world written to .*, got 'another one'"),
+        ("rows", [0, 3, 1, 3, 4], "matrix of transitions, got .* non-decreasing"),
+        ("rows", [0, 1, 2, 3, 9], "index pointer"),
+        ("probabilities", np.ones(4, np.int8), "chances of type float64, got 'int8'"),
+        ("rewards", np.zeros((2, 2), np.float32), "rewards of type float64, got 'float32'"),
+        ("terminal", ["a", "b"], "terminal of type bool, got 'str"),
+        ("start", ["1", "0"], "start of type float64, got 'str"),
+    ],
+)
+def test_a_world_s_file_with_a_right_digest_and_wrong_arrays_is_refused(
+    tmp_path, name, changed, said
+):
+    world = World.from_arrays(next_states=[[0, 1], [1, 0]], rewards=np.zeros((2, 2)))
+    path = world.save(tmp_path / "world.npz")
+    arrays, record = rlreps.successor.truth.store.cache.read_archive(path, "it")
+    arrays[name] = np.asarray(changed)
+    record["digest"] = world._digest(arrays)
+    rlreps.successor.truth.store.cache.write_archive(path, arrays, record)
+    with pytest.raises(InputError, match=said):
+        World.load(path)
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"next_states": [[0, 2], [1, 0]]}, "next states in .0, 2."),
