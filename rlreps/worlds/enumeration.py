@@ -8,10 +8,11 @@ copied. States are told apart by everything that is copied, never by the observa
 
 import io
 import itertools
+import math
 import pickle
 import types
-from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import gymnasium
@@ -121,13 +122,13 @@ class StateCopies:
             vars(layer).clear()
             vars(layer).update(values)
 
-    def parts(self, state: bytes) -> dict[str, Hashable]:
-        """Return the attributes of a state in a form that compares by value."""
+    def parts(self, state: bytes) -> dict[tuple[int, str], Hashable]:
+        """Return the attributes of a state, by layer and name, in a form that compares by value."""
         held = _Unpickler(io.BytesIO(state), self._known).load()
         seen: dict[int, int] = {}
         return {
-            name: canonical(value, seen, self._constant)
-            for values in held
+            (layer, name): canonical(value, seen, self._constant)
+            for layer, values in enumerate(held)
             for name, value in sorted(values.items())
         }
 
@@ -160,7 +161,11 @@ def canonical(
             return ("reference", numbers[id(value)])
         numbers[id(value)] = len(numbers)
         if isinstance(value, dict):
-            return tuple((of(key), of(each)) for key, each in value.items())
+            # As dictionaries compare: the order in which they were filled counts only if ordered.
+            pairs = list(value.items())
+            if not isinstance(value, OrderedDict):
+                pairs.sort(key=lambda pair: repr(canonical(pair[0], {}, constant)))
+            return tuple((of(key), of(each)) for key, each in pairs)
         if isinstance(value, set | frozenset):
             return tuple(sorted((canonical(each, {}, constant) for each in value), key=repr))
         if isinstance(value, list | deque | np.ndarray):
@@ -285,7 +290,7 @@ class _Search:
         self.states: list[Any] = []
         self.ended: list[bool] = []
         self.observations: list[npt.NDArray[Any]] = []
-        self.places: list[Sequence[float]] = []
+        self.places: list[npt.NDArray[np.float64]] = []
         self.first: list[int] = []
         self._numbers: dict[Any, int] = {}
         self._by_copy: dict[Any, int] = {}
@@ -346,7 +351,7 @@ class _Search:
         self.ended.append(ended)
         self.observations.append(self._seen(seen))
         if self._coordinates is not None:
-            self.places.append(self._coordinates(self.env))
+            self.places.append(np.array(self._coordinates(self.env), np.float64))
         count = len(self.states)
         if count.bit_count() == 1:  # Twice as many as at the last check.
             size = self.observations[0].nbytes
@@ -368,14 +373,14 @@ class _Search:
         """Name the attribute that takes most values."""
         if self._copies is None:
             return ""
-        values: dict[str, set[Hashable]] = {}
+        values: dict[tuple[int, str], set[Hashable]] = {}
         for state in self.states[:_EXAMINED]:
-            for name, value in self._copies.parts(state).items():
-                values.setdefault(name, set()).add(value)
-        most = max(values, key=lambda name: len(values[name]))
+            for part, value in self._copies.parts(state).items():
+                values.setdefault(part, set()).add(value)
+        most = max(values, key=lambda part: len(values[part]))
         count = min(len(self.states), _EXAMINED)
         return (
-            f"; {most} takes {len(values[most])} values in the first {count}: an attribute that "
+            f"; {most[1]} takes {len(values[most])} values in the first {count}: an attribute that "
             f"counts steps belongs to counters=, a random one makes the game stochastic"
         )
 
@@ -402,7 +407,7 @@ class _Search:
             for action in range(len(columns[index]))
         ]
         known = len(self.states)
-        for count, (index, action) in enumerate(_spread(pairs, _MOST_CHECKED)):
+        for count, (index, action) in enumerate(spread(pairs, len(columns[0]), _MOST_CHECKED)):
             after, reward, seen = self.take(index, action)
             expected, paid = columns[index][action], rewards[index][action]
             found = ""
@@ -424,15 +429,17 @@ class _Search:
         if self._copies is None:
             return ""
         first, second = (self._copies.parts(self.states[each]) for each in (expected, found))
-        names = [name for name in first if first[name] != second.get(name)]
+        names = [part[1] for part in first if first[part] != second.get(part)]
         return f", which differs in {', '.join(names) or 'how it ends'}"
 
 
-def _spread(pairs: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs, at most so many, spread evenly over all."""
+def spread(pairs: list[tuple[int, int]], actions: int, most: int) -> list[tuple[int, int]]:
+    """Return at most so many pairs of states and actions, spread evenly over states and actions."""
     step = max(1, -(-len(pairs) // most))
     # A step that shares no factor with the number of actions meets every action.
-    return iter(pairs[:: step + (step > 1 and step % 2 == 0)])
+    while math.gcd(step, actions) > 1:
+        step += 1
+    return pairs[::step]
 
 
 def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> dict[str, Any]:
