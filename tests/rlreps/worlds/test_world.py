@@ -115,6 +115,35 @@ def test_optimal_values_are_those_of_value_iteration(name):
     np.testing.assert_allclose(world.policy_values(greedy, 0.95), values, atol=1e-8)
 
 
+def test_the_end_of_a_long_chain_is_seen_from_its_start():
+    # Action 1 goes on, action 0 stays; the last step pays.
+    here = np.arange(60)
+    last = np.arange(61) == 60
+    world = World.from_arrays(
+        next_states=np.append(np.stack([here, here + 1], axis=1), [[60, 60]], axis=0),
+        rewards=np.append(np.outer(here == 59, [0.0, 1.0]), [[0.0, 0.0]], axis=0),
+        terminal=last,
+        start=np.arange(61) == 0,
+    )
+    best = world.optimal_action_values(0.5)
+    np.testing.assert_allclose(best.max(axis=1)[:60], 0.5 ** (59.0 - here), rtol=1e-12)
+    np.testing.assert_array_equal(epsilon_greedy(best)[:60, 1], 1.0)
+    # The random policy goes on half of the time: its best action is right at once.
+    assert 1.0 < world.effective_horizon(0.5) < 100.0
+
+
+def test_rounding_exchanges_no_policies_and_ties_stay_ties():
+    # Two equal actions, and values near 0 that are sums of large rewards.
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(30), size=30)
+    world = World.from_arrays(
+        probabilities=np.stack([chances, chances]),
+        rewards=np.repeat(rng.normal(size=(30, 1)), 2, axis=1) * 1e6,
+    )
+    best = world.optimal_action_values(0.9999)
+    np.testing.assert_array_equal(epsilon_greedy(best), 0.5)
+
+
 def test_a_policy_that_explores_shares_ties():
     table = epsilon_greedy([[1.0, 1.0, 0.0], [0.0, 2.0, 1.0]], 0.3)
     np.testing.assert_allclose(table, [[0.45, 0.45, 0.1], [0.1, 0.8, 0.1]])
