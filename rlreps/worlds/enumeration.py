@@ -211,7 +211,8 @@ def enumerate_states(
         key: State that ``save`` returned → what tells states apart; by default the state itself.
         counters: Names of attributes that count steps. States that differ in them alone are the
             same, and they keep their value at the start. Rewards that fall with the number of steps
-            are therefore those of the first step, and no time limit ends an episode.
+            are therefore those of the first step, and no time limit ends an episode. Give others,
+            or none, if the game's rules depend on an attribute of these names.
         constant: Types whose objects never change, such as walls; they need no copies.
         horizon: Number of steps after which states are not followed further, and end an episode.
         most_states: Largest number of states.
@@ -224,8 +225,8 @@ def enumerate_states(
         The arguments of ``World.from_arrays``.
 
     Raises:
-        InputError: For other spaces, an environment that cannot be copied or is not deterministic,
-            or more states than allowed.
+        InputError: For other spaces, an environment that cannot be copied, is not deterministic, or
+            has a time limit of its own without ``horizon``, or more states than allowed.
     """
     require_positive("most_states", most_states)
     require(len(seeds) >= 1, "at least one seed", seeds)
@@ -233,7 +234,8 @@ def enumerate_states(
     actions = int(getattr(env.action_space, "n", 0))
     require(actions >= 1, "an environment with discrete actions", str(env.action_space))
     kinds = (tuple(counters), tuple(constant))
-    search = _Search(env, observe, coordinates, (save, restore, key), kinds, most_states)
+    own, limited = (save, restore, key), horizon is not None
+    search = _Search(env, observe, coordinates, own, kinds, most_states, limited)
     with own_code("an environment that can be reset and stepped"):
         # Wrappers and environments may set attributes in their first steps.
         env.reset(seed=int(seeds[0]))
@@ -283,9 +285,10 @@ class _Search:
         own: tuple[Any, Any, Any],
         kinds: tuple[tuple[str, ...], tuple[type, ...]],
         most_states: int,
+        limited: bool,
     ) -> None:
         self.env, self._observe, self._coordinates = env, observe, coordinates
-        self._own, self._kinds, self._most = own, kinds, most_states
+        self._own, self._kinds, self._most, self._limited = own, kinds, most_states, limited
         self._copies: StateCopies | None = None
         self.states: list[Any] = []
         self.ended: list[bool] = []
@@ -391,6 +394,11 @@ class _Search:
             seen, reward, terminated, truncated, _ = self.env.step(
                 action + getattr(self.env.action_space, "start", 0)
             )
+        if truncated and not terminated and not self._limited:
+            raise InputError(
+                "expected episodes without a time limit, got a truncated one: name the attribute "
+                "that counts steps in counters=, or give horizon="
+            )
         ended = bool(terminated or truncated)
         return self._number(self._save(), ended, seen), float(reward), seen
 
@@ -469,11 +477,9 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
     nodes = [(int(state), False) for state in np.flatnonzero(start)]
     numbers = {node: number for number, node in enumerate(nodes)}
     actions = len(table[nodes[0][0]])
-    entries: list[list[tuple[int, int, float]]] = [[] for _ in range(actions)]
-    rewards: list[list[float]] = []
+    entries: list[list[tuple[int, int, float, float]]] = [[] for _ in range(actions)]
     for node in nodes:  # The list grows.
         state, ended = node
-        paid = [0.0] * actions
         for action, outcomes in table[state].items() if not ended else ():
             for chance, after, reward, ends in outcomes:
                 if chance > 0.0:
@@ -481,14 +487,17 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
                     if following not in numbers:
                         numbers[following] = len(nodes)
                         nodes.append(following)
-                    entries[action].append((numbers[node], numbers[following], float(chance)))
-                    paid[action] += float(chance) * float(reward)
-        rewards.append(paid)
+                    place = (numbers[node], numbers[following])
+                    entries[action].append((*place, float(chance), float(reward)))
     count, ends = len(nodes), np.asarray([ended for _, ended in nodes])
-    probabilities = []
+    probabilities, rewards = [], []
     for listed in entries:
-        rows, columns, chances = (np.asarray(part) for part in zip(*listed, strict=True))
+        rows, columns, chances, paid = (np.asarray(part) for part in zip(*listed, strict=True))
         part = scipy.sparse.csr_array((chances, (rows, columns)), (count, count))
+        # The mean, if a state is reached in several ways.
+        sums = scipy.sparse.csr_array((chances * paid, (rows, columns)), (count, count))
+        sums.data /= part.data
+        rewards.append(sums)
         part = scipy.sparse.csr_array(part + scipy.sparse.diags_array(ends.astype(np.float64)))
         probabilities.append(part)
     states = [state for state, _ in nodes]
@@ -496,7 +505,7 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
     places, names = _toy_places(inner, states)
     return {
         "probabilities": probabilities,
-        "rewards": np.asarray(rewards),
+        "transition_rewards": rewards,
         "terminal": ends,
         "start": first / first.sum(),
         "observations": None if observe is None else np.stack([observe(each) for each in states]),

@@ -230,7 +230,7 @@ def _maze(game: str, seed: int, view: View, progress: Progress) -> World:
     reached = np.linalg.norm(centres - np.asarray(_GOAL[:2]), axis=1) <= _GOAL[2]
     return World.from_arrays(
         probabilities=chances,
-        rewards=(chances @ reached.astype(np.float64)).T,
+        transition_rewards=np.broadcast_to(reached.astype(np.float64), chances.shape),
         terminal=reached,
         observations=centres,
         coordinates=centres,

@@ -50,6 +50,8 @@ class World:
             direction; None without any.
         names: Names of the coordinates, [k].
         about: How the world was made, JSON values.
+        transition_rewards: Reward of each entry of ``transitions``, [entries], whose expectations
+            ``rewards`` are; None where rewards depend on state and action alone.
     """
 
     transitions: Table
@@ -60,6 +62,7 @@ class World:
     coordinates: npt.NDArray[Any] | None = None
     names: tuple[str, ...] = ()
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    transition_rewards: DoubleArray | None = None
 
     def __post_init__(self) -> None:
         kinds = {"rewards": np.float64, "terminal": np.bool_, "start": np.float64}
@@ -86,6 +89,13 @@ class World:
         whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
         require(whole, "a start distribution that sums to 1", float(self.start.sum()))
         require(bool(np.isfinite(self.rewards).all()), "finite rewards", "NaN or infinity")
+        each = self.transition_rewards
+        if each is not None:
+            fits = each.dtype == np.float64 and each.shape == chances.shape
+            require(fits, f"transition_rewards {list(chances.shape)} of type float64", each.shape)
+            means = np.add.reduceat(chances * each, self.transitions.indptr[:-1])
+            meant = np.allclose(means, self.rewards.ravel(), rtol=1e-9)
+            require(meant, "rewards that are means of transition_rewards", "others")
         seen = self.observations
         kinds = seen.dtype == np.uint8 or seen.dtype == np.float32
         require(kinds, "observations of type uint8 or float32", seen.dtype.name)
@@ -103,7 +113,8 @@ class World:
         *,
         next_states: ArrayLike | None = None,
         probabilities: Any = None,
-        rewards: ArrayLike,
+        rewards: ArrayLike | None = None,
+        transition_rewards: Any = None,
         terminal: ArrayLike | None = None,
         start: ArrayLike | None = None,
         observations: ArrayLike | None = None,
@@ -116,7 +127,8 @@ class World:
         Args:
             next_states: The next state of each action, [n, A], or else ``probabilities``.
             probabilities: Probabilities of next states, [A, n, n]: an array, or A sparse matrices.
-            rewards: Expected rewards, [n, A].
+            rewards: Expected rewards, [n, A], or else ``transition_rewards``.
+            transition_rewards: Rewards of transitions, [A, n, n], in the form of ``probabilities``.
             terminal: Which states are terminal, [n]; none by default. Their own transitions and
                 rewards are not used.
             start: Distribution of the first state, [n]; uniform over the states that are not
@@ -130,20 +142,25 @@ class World:
         Raises:
             InputError: For arrays that do not fit each other.
         """
-        paid = np.array(rewards, np.float64)
-        states, actions = _shape(paid, "rewards", 2)
-        ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
-        require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
+        one = (rewards is None) != (transition_rewards is None)
+        require(one, "either rewards or transition_rewards", "both or neither")
         one = (next_states is None) != (probabilities is None)
         require(one, "either next_states or probabilities", "both or neither")
+        given = None
+        if rewards is None:
+            given = _by_states(transition_rewards, "transition_rewards")
+            states, actions = given.shape[1], given.shape[0] // given.shape[1]
+        else:
+            paid = np.array(rewards, np.float64)
+            states, actions = _shape(paid, "rewards", 2)
+        ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
+        require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
         if next_states is not None:
             table = _of_next_states(np.asarray(next_states), (states, actions))
         else:
-            each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in probabilities]
-            fits = len(each) == actions and all(part.shape == (states, states) for part in each)
-            require(fits, f"probabilities [{actions}, {states}, {states}]", "another shape")
-            order = np.arange(states * actions).reshape(actions, states).T.ravel()
-            table = scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
+            table = _by_states(probabilities, "probabilities", (actions, states))
+        if given is not None:
+            paid = table.multiply(given).sum(axis=1).reshape(states, actions)
         # Terminal states lead to themselves and pay nothing.
         stay = np.flatnonzero(np.repeat(ends, actions))
         keep = scipy.sparse.diags_array(np.repeat(~ends, actions).astype(np.float64))
@@ -154,6 +171,7 @@ class World:
         table.eliminate_zeros()
         table.sort_indices()
         paid[ends] = 0.0
+        each = None if given is None else _at(given, table, ends)
         first = (~ends).astype(np.float64) if start is None else np.asarray(start, np.float64)
         seen = np.eye(states, dtype=np.float32) if observations is None else observations
         seen = np.asarray(seen)
@@ -166,6 +184,7 @@ class World:
             coordinates=None if coordinates is None else np.asarray(coordinates, np.float64),
             names=tuple(names),
             about=dict(about or {}),
+            transition_rewards=each,
         )
 
     @classmethod
@@ -271,6 +290,7 @@ class World:
                 coordinates=arrays.get("coordinates"),
                 names=tuple(record["names"]),
                 about=record["about"],
+                transition_rewards=arrays.get("transition_rewards"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"expected a world in {path}, got {error}") from error
@@ -287,7 +307,8 @@ class World:
             "start": self.start,
             "observations": self.observations,
         }
-        return found if self.coordinates is None else {**found, "coordinates": self.coordinates}
+        more = {name: getattr(self, name) for name in ("coordinates", "transition_rewards")}
+        return found | {name: array for name, array in more.items() if array is not None}
 
     def environment(self, max_steps: int | None = None) -> TableEnvironment:
         """Return a compiled copy: an ``Environment`` in JAX that looks its observations up.
@@ -296,7 +317,13 @@ class World:
             max_steps: Steps after which an episode is truncated; None has no limit.
         """
         return TableEnvironment.of(
-            self.transitions, self.rewards, self.terminal, self.start, self.observations, max_steps
+            self.transitions,
+            self.rewards,
+            self.transition_rewards,
+            self.terminal,
+            self.start,
+            self.observations,
+            max_steps,
         )
 
     def optimal_action_values(self, discount: float = 0.95) -> DoubleArray:
@@ -483,6 +510,27 @@ def _shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
     filled = array.ndim == axes and array.size > 0
     require(filled, f"{name} with {axes} axes", f"shape {array.shape}")
     return array.shape
+
+
+def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> Table:
+    """Stack matrices [n, n] of A actions, dense or sparse, as a table [n A, n]."""
+    each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
+    require(bool(each), f"{name} [A, n, n]", "none")
+    actions, states = (len(each), each[0].shape[-1]) if shape is None else shape
+    fits = len(each) == actions and all(part.shape == (states, states) for part in each)
+    require(fits, f"{name} [{actions}, {states}, {states}]", "another shape")
+    order = np.arange(states * actions).reshape(actions, states).T.ravel()
+    return scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
+
+
+def _at(given: Table, table: Table, ends: npt.NDArray[np.bool_]) -> DoubleArray | None:
+    """Return rewards at the entries of a table; None if those of each row are equal."""
+    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+    each = np.asarray(given[rows, table.indices], np.float64).ravel()
+    each[ends[rows // (table.shape[0] // table.shape[1])]] = 0.0
+    first = table.indptr[:-1]
+    most, least = (which.reduceat(each, first) for which in (np.maximum, np.minimum))
+    return None if np.allclose(most, least, rtol=1e-12, atol=0.0) else each
 
 
 def _of_next_states(given: npt.NDArray[Any], shape: tuple[int, int]) -> Table:

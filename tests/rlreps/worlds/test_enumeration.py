@@ -177,6 +177,16 @@ class Count(Corridor):
         return super().step(action)
 
 
+class Old(Count):
+    def reset(self, **options):
+        self.taken = 0
+        return super().reset(**options)
+
+    def step(self, action):
+        seen, reward, ended, _, told = super().step(action)
+        return seen, reward, ended, self.taken >= 4, told
+
+
 class Pair(Corridor):
     def _seen(self):
         return {"image": super()._seen()}
@@ -187,6 +197,7 @@ BAD = {
     "observation": (Noisy(noise="observation"), "got another observation of the same state"),
     "place": (Noisy(noise="place"), "got another next state, which differs in place"),
     "count": (Count(), "at most 50 states .most_states., got more; taken takes 11 values"),
+    "limit": (Old(), "without a time limit, got a truncated one: name the .* in counters=, or"),
     "handle": (Corridor(handle=(x for x in ())), "whose state can be copied.*cannot pickle"),
     "dict": (Pair(), "an observation in one array, got a dict"),
     "box": (
@@ -202,6 +213,11 @@ def test_enumeration_refuses_in_one_line(name):
     with pytest.raises(InputError, match=said) as caught:
         World.enumerate(env, most_states=50)
     assert "\n" not in str(caught.value)
+
+
+def test_a_time_limit_of_the_game_s_own_is_a_counter_or_a_horizon():
+    assert World.enumerate(Old(), counters=["taken", "step_count"]).num_states == 6
+    assert World.enumerate(Old(), horizon=4).terminal.any()
 
 
 def test_canonical_compares_structures_by_value_and_by_references():

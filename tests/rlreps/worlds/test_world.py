@@ -224,6 +224,12 @@ def test_a_world_s_file_with_a_right_digest_and_wrong_arrays_is_refused(
         ({"next_states": None}, "either next_states or probabilities"),
         ({"rewards": [[0.0, np.nan], [0.0, 0.0]]}, "finite rewards"),
         ({"rewards": [0.0, 0.0]}, "rewards with 2 axes"),
+        ({"rewards": None}, "either rewards or transition_rewards"),
+        ({"rewards": None, "transition_rewards": []}, "transition_rewards .A, n, n., got 'none'"),
+        (
+            {"rewards": None, "transition_rewards": np.zeros((2, 2, 3))},
+            "transition_rewards .2, 3, 3.",
+        ),
         ({"terminal": [True]}, "terminal .2."),
         ({"start": [0.0, 0.0]}, "a start distribution that sums to 1"),
         ({"observations": np.zeros((3, 2))}, "observations of 2 states"),
@@ -287,6 +293,24 @@ def test_a_compiled_copy_steps_as_the_table(name):
     row = world.transitions[[before[0] * world.num_actions]].toarray()[0]
     found = np.bincount(np.asarray(many), minlength=world.num_states) / 4_000
     np.testing.assert_allclose(found, row, atol=0.04)
+
+
+def test_a_compiled_copy_pays_what_happens_and_not_the_mean(tmp_path):
+    lake = WORLDS["lake"]()
+    world = World.load(lake.save(tmp_path / "lake.npz"))
+    assert world.digest == lake.digest
+    env = world.environment()
+    beside, right = np.argwhere(world.rewards[:, 2:3] > 0.0)[0][0], jnp.int32(2)
+    assert world.rewards[beside, 2] == pytest.approx(1.0 / 3.0)
+    state = env.reset(jax.random.key(0))._replace(number=jnp.int32(beside))
+    keys = jax.random.split(jax.random.key(1), 3_000)
+    taken = jax.jit(jax.vmap(lambda key: env.step(key, state, right)))(keys)
+    np.testing.assert_array_equal(taken.reward, np.asarray(taken.terminated, np.float32))
+    after, paid = np.asarray(taken.state.number), np.asarray(taken.reward)
+    counts = np.unique(np.stack([after, paid]), axis=1, return_counts=True)[1]
+    np.testing.assert_allclose(counts / 3_000, 1.0 / 3.0, atol=0.04)
+    # The cliff's rewards depend on state and action alone.
+    assert WORLDS["cliff"]().transition_rewards is None
 
 
 def test_a_chain_of_sparse_matrices_is_that_of_dense_ones():
