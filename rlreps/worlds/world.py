@@ -16,7 +16,6 @@ from rlreps.errors import InputError, require, require_choice, require_interval,
 from rlreps.numerics import bytes_of
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.exact import ChainTruths
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
@@ -375,27 +374,6 @@ class World:
             chain = scipy.sparse.csr_array(going @ chain)
         return SuccessorSolver(chain, discount)
 
-    def chain_truths(
-        self, policy: ArrayLike | None = None, *, discount: float = 0.95
-    ) -> ChainTruths:
-        """Return exact optima of objectives, weighed by the policy's own distribution of states.
-
-        A first state follows the end of an episode. A state's weight is how often the policy visits
-        it from first states, discounted by γ.
-
-        Args:
-            policy: As for ``successor``.
-            discount: γ.
-
-        Raises:
-            InputError: If the policy never enters some state.
-        """
-        chances = checked_policy(policy, self.num_states, self.num_actions)
-        chain = planning.chain_of(self.transitions, chances).toarray()
-        chain[self.terminal] = self.start
-        solver = SuccessorSolver(scipy.sparse.csr_array(chain), discount)
-        return ChainTruths(chain, discount, solver.occupancy(self.start))
-
     def truth(
         self,
         policy: ArrayLike | None = None,
@@ -424,7 +402,7 @@ class World:
             The truth, whose ``observations`` are the world's. It holds Ψ itself up to 4,000 states.
 
         Raises:
-            InputError: For a policy that does not fit, or a discount out of range.
+            InputError: For a policy that does not fit, a discount out of range, or a single state.
         """
         solver = self.successor(policy, discount=discount, terminal=terminal)
         settings = self._settings(policy, discount, terminal, centring)
@@ -462,6 +440,7 @@ class World:
         Raises:
             InputError: As for ``truth``, or if the matrix exceeds the memory.
         """
+        settings = self._settings(policy, discount, terminal, centring)
         solver = self.successor(policy, discount=discount, terminal=terminal)
         grid, cells = self.places()
         return save_matrix(
@@ -470,7 +449,7 @@ class World:
             grid,
             cells=cells,
             observations=self.observations,
-            settings=self._settings(policy, discount, terminal, centring),
+            settings=settings,
         )
 
     def _settings(
@@ -480,13 +459,14 @@ class World:
         terminal: str,
         centring: Centring,
     ) -> dict[str, Any]:
-        """Describe a truth, as JSON values."""
+        """Check and describe a truth, as JSON values."""
+        require(self.num_states > 1, "a world of several states, which a truth tells apart", 1)
         require_choice("centring", centring, get_args(Centring))
         told = {name: self.about[name] for name in _TOLD if self.about.get(name) is not None}
         return {
             **told,
             "quantity": "successor measure of a world",
-            "method": "exact",
+            "method": self.about.get("estimated", "exact for the table"),
             "world_digest": self.digest,
             "policy": "uniform" if policy is None else "given",
             "discount": float(discount),
