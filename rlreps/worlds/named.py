@@ -20,7 +20,7 @@ from rlreps.envs import load_arena
 from rlreps.errors import InputError, require, require_choice, require_positive
 from rlreps.runs.machine import cache_folder
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels.actions import cell_moves
+from rlreps.successor.measure.kernels.actions import SAMPLES, cell_moves
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.world import World
 
@@ -169,7 +169,7 @@ def _gymnax(game: str, seed: int, view: View, progress: Progress) -> World:
 
     env = _JaxGame(game)
     env.reset(seed=seed)
-    return World.enumerate(
+    world = World.enumerate(
         env,
         # Catch draws the ball's column at a reset.
         seeds=range(seed, seed + 50) if "Catch" in game else [seed],
@@ -181,6 +181,9 @@ def _gymnax(game: str, seed: int, view: View, progress: Progress) -> World:
         name=game,
         progress=progress,
     )
+    # Catch draws uniformly: the seeds find the first states, and tell nothing of their chances.
+    first = world.start > 0.0
+    return dataclasses.replace(world, start=first / np.count_nonzero(first))
 
 
 _GYMNAX_FIELDS = {
@@ -235,7 +238,11 @@ def _maze(game: str, seed: int, view: View, progress: Progress) -> World:
         observations=centres,
         coordinates=centres,
         names=("x", "y"),
-        about={"name": game, "seeds": [seed]},
+        about={
+            "name": game,
+            "seeds": [seed],
+            "estimated": f"one move of each action from {SAMPLES} random positions in each cell",
+        },
     )
 
 

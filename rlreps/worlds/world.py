@@ -384,9 +384,10 @@ class World:
         decomposition: Decomposition | None = None,
         progress: Progress = no_progress,
     ) -> GroundTruth:
-        """Compute the exact successor measure of a policy and its principal subspace.
+        """Compute the successor measure of a policy, exact for the table, and its subspace.
 
-        Rows and columns are states, all of the same weight.
+        Rows and columns are states, all of the same weight. ``settings`` say if the table itself is
+        an estimate, and how the subspace was computed.
 
         Args:
             policy: Probabilities of actions, [n, A], such as ``planning.epsilon_greedy`` of
@@ -407,6 +408,7 @@ class World:
         solver = self.successor(policy, discount=discount, terminal=terminal)
         settings = self._settings(policy, discount, terminal, centring)
         matrix, principal = solve_truth(solver, centring, decomposition, progress)
+        settings["decomposition"] = principal.method
         grid, cells = self.places()
         return GroundTruth(
             coordinates=jnp.asarray(grid.unit_centres()[cells]),
@@ -463,10 +465,11 @@ class World:
         require(self.num_states > 1, "a world of several states, which a truth tells apart", 1)
         require_choice("centring", centring, get_args(Centring))
         told = {name: self.about[name] for name in _TOLD if self.about.get(name) is not None}
+        estimated = self.about.get("estimated")
         return {
             **told,
             "quantity": "successor measure of a world",
-            "method": self.about.get("estimated", "exact for the table"),
+            "method": f"estimated: {estimated}" if estimated else "exact",
             "world_digest": self.digest,
             "policy": "uniform" if policy is None else "given",
             "discount": float(discount),

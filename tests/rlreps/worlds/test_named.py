@@ -104,6 +104,7 @@ def test_games_of_jax_and_of_atari_are_tables():
     assert sea.num_states == 65
     assert sea.optimal_values(0.99).max() > 0.9
     catch = build("gymnax-catch")
+    assert sorted(catch.start)[-5:] == [0.2] * 5
     assert catch.optimal_values(1.0 - 1e-9) @ catch.start == pytest.approx(1.0)
     road = build("atari-freeway-10")
     assert road.observations.shape[1:] == (105, 80, 1)
@@ -114,6 +115,8 @@ def test_games_of_jax_and_of_atari_are_tables():
 def test_a_maze_is_a_world_of_sparse_chances():
     world = build("maze-spiral")
     assert world.next_states is None
+    said = "estimated: one move of each action from 256 random positions in each cell"
+    assert world.truth().settings["method"] == said
     assert world.transitions.nnz < 0.05 * world.num_states**2 * 4
     goal = world.observations[world.terminal]
     assert np.abs(goal - 0.9).max() < 0.08

@@ -95,6 +95,9 @@ def test_iterated_products_agree_with_the_matrix_within_their_bound(centring):
         found.principal.singular_values, exact.principal.singular_values, rtol=1e-6
     )
     assert found.principal.total_energy == pytest.approx(exact.principal.total_energy)
+    made = [each.settings for each in (exact, found)]
+    assert [each["decomposition"] for each in made] == ["exact", "randomized"]
+    assert [each["method"] for each in made] == ["exact", "exact"]
     for d in (1, 5, 20):
         basis, other = (each.principal.basis[:, :d] for each in (exact, found))
         apart = 1.0 - np.square(basis.T @ other).sum() / d
