@@ -64,10 +64,9 @@ class World:
     transition_rewards: DoubleArray | None = None
 
     def __post_init__(self) -> None:
-        kinds = {"rewards": np.float64, "terminal": np.bool_, "start": np.float64}
-        for name, kind in kinds.items():
-            found = getattr(self, name).dtype
-            require(found == kind, f"{name} of type {np.dtype(kind).name}", found.name)
+        for name, kind in (("rewards", "float64"), ("terminal", "bool"), ("start", "float64")):
+            found = getattr(self, name).dtype.name
+            require(found == kind, f"{name} of type {kind}", found)
         states, actions = _shape(self.rewards, "rewards", 2)
         expected = f"transitions [{states * actions}, {states}]"
         require(self.transitions.shape == (states * actions, states), expected, "another shape")
@@ -96,8 +95,8 @@ class World:
             meant = np.allclose(means, self.rewards.ravel(), rtol=1e-9)
             require(meant, "rewards that are means of transition_rewards", "others")
         seen = self.observations
-        kinds = seen.dtype == np.uint8 or seen.dtype == np.float32
-        require(kinds, "observations of type uint8 or float32", seen.dtype.name)
+        known = seen.dtype == np.uint8 or seen.dtype == np.float32
+        require(known, "observations of type uint8 or float32", seen.dtype.name)
         require(len(seen) == states, f"observations of {states} states", len(seen))
         finite = seen.dtype == np.uint8 or bool(np.isfinite(seen).all())
         require(finite, "finite observations", "NaN or infinity")
