@@ -23,12 +23,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-import rlreps.envs  # noqa: F401 - registers its environments with Gymnasium
 from rlreps.agents.host_observations import (
     Inputs,
     map_observations,
     space_of_spec,
 )
+from rlreps.envs import ARENAS  # Registers environments with Gymnasium, too.
 from rlreps.errors import InputError, own_code, require, require_positive
 
 FlagArray = npt.NDArray[np.bool_]
@@ -403,9 +403,16 @@ def _making(name: str) -> AbstractContextManager[None]:
     return own_code(f"an environment that can be made from {name!r}")
 
 
-def imports_code(name: str) -> bool:
-    """Tell whether an environment's name includes a module, which making it would run."""
-    return ":" in name and not name.startswith(("puddle-world:", "gymnax:", "world:"))
+def reaches_out(name: str) -> bool:
+    """Tell whether making an environment imports a module, or reads a file, of its name."""
+    kind, _, rest = name.partition(":")
+    if kind == "world":
+        from rlreps.worlds import WORLDS  # Deferred: worlds are made from environments.
+
+        return rest not in WORLDS
+    if kind == "puddle-world":
+        return bool(rest) and rest not in ARENAS
+    return bool(rest) and kind != "gymnax"
 
 
 def import_named(module: str, name: str) -> ModuleType:

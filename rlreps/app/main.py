@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worlds info": ("app.worlds:describe_world", "Describe a world: states, values, spectrum."),
     "worlds truth": (
         "app.worlds:save_truth",
-        "Store the exact successor measure of a policy in a world.",
+        "Store the successor measure of a policy in a world.",
     ),
     "svd": ("app.stores:svd", "Compute the principal subspace of a store."),
     "train": ("app.jobs.train:Train", "Train an encoder on a store."),

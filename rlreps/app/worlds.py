@@ -1,4 +1,4 @@
-"""Commands on worlds: list, build, describe, and store the exact truth of one."""
+"""Commands on worlds: list, build, describe, and store the truth of one."""
 
 import importlib.metadata
 from collections.abc import Iterator
@@ -120,7 +120,7 @@ def save_truth(
     terminal: Literal["leave", "absorb"] = "leave",
     centring: Literal["columns", "rows", "both"] = "columns",
 ) -> Iterator[Printed]:
-    """Store the exact successor measure of a policy in a world, with what an encoder sees.
+    """Store the successor measure, exact for a world's table, of a policy, and what encoders see.
 
     Args:
         world: The name of a world, or the path of a file.

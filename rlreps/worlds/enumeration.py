@@ -8,10 +8,11 @@ copied. States are told apart by everything that is copied, never by the observa
 
 import io
 import itertools
+import math
 import pickle
 import types
-from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import gymnasium
@@ -121,13 +122,13 @@ class StateCopies:
             vars(layer).clear()
             vars(layer).update(values)
 
-    def parts(self, state: bytes) -> dict[str, Hashable]:
-        """Return the attributes of a state in a form that compares by value."""
+    def parts(self, state: bytes) -> dict[tuple[int, str], Hashable]:
+        """Return the attributes of a state, by layer and name, in a form that compares by value."""
         held = _Unpickler(io.BytesIO(state), self._known).load()
         seen: dict[int, int] = {}
         return {
-            name: canonical(value, seen, self._constant)
-            for values in held
+            (layer, name): canonical(value, seen, self._constant)
+            for layer, values in enumerate(held)
             for name, value in sorted(values.items())
         }
 
@@ -160,7 +161,11 @@ def canonical(
             return ("reference", numbers[id(value)])
         numbers[id(value)] = len(numbers)
         if isinstance(value, dict):
-            return tuple((of(key), of(each)) for key, each in value.items())
+            # As dictionaries compare: the order in which they were filled counts only if ordered.
+            pairs = list(value.items())
+            if not isinstance(value, OrderedDict):
+                pairs.sort(key=lambda pair: repr(canonical(pair[0], {}, constant)))
+            return tuple((of(key), of(each)) for key, each in pairs)
         if isinstance(value, set | frozenset):
             return tuple(sorted((canonical(each, {}, constant) for each in value), key=repr))
         if isinstance(value, list | deque | np.ndarray):
@@ -206,7 +211,8 @@ def enumerate_states(
         key: State that ``save`` returned → what tells states apart; by default the state itself.
         counters: Names of attributes that count steps. States that differ in them alone are the
             same, and they keep their value at the start. Rewards that fall with the number of steps
-            are therefore those of the first step, and no time limit ends an episode.
+            are therefore those of the first step, and no time limit ends an episode. Give others,
+            or none, if the game's rules depend on an attribute of these names.
         constant: Types whose objects never change, such as walls; they need no copies.
         horizon: Number of steps after which states are not followed further, and end an episode.
         most_states: Largest number of states.
@@ -219,8 +225,8 @@ def enumerate_states(
         The arguments of ``World.from_arrays``.
 
     Raises:
-        InputError: For other spaces, an environment that cannot be copied or is not deterministic,
-            or more states than allowed.
+        InputError: For other spaces, an environment that cannot be copied, is not deterministic, or
+            has a time limit of its own without ``horizon``, or more states than allowed.
     """
     require_positive("most_states", most_states)
     require(len(seeds) >= 1, "at least one seed", seeds)
@@ -228,7 +234,8 @@ def enumerate_states(
     actions = int(getattr(env.action_space, "n", 0))
     require(actions >= 1, "an environment with discrete actions", str(env.action_space))
     kinds = (tuple(counters), tuple(constant))
-    search = _Search(env, observe, coordinates, (save, restore, key), kinds, most_states)
+    own, limited = (save, restore, key), horizon is not None
+    search = _Search(env, observe, coordinates, own, kinds, most_states, limited)
     with own_code("an environment that can be reset and stepped"):
         # Wrappers and environments may set attributes in their first steps.
         env.reset(seed=int(seeds[0]))
@@ -278,14 +285,15 @@ class _Search:
         own: tuple[Any, Any, Any],
         kinds: tuple[tuple[str, ...], tuple[type, ...]],
         most_states: int,
+        limited: bool,
     ) -> None:
         self.env, self._observe, self._coordinates = env, observe, coordinates
-        self._own, self._kinds, self._most = own, kinds, most_states
+        self._own, self._kinds, self._most, self._limited = own, kinds, most_states, limited
         self._copies: StateCopies | None = None
         self.states: list[Any] = []
         self.ended: list[bool] = []
         self.observations: list[npt.NDArray[Any]] = []
-        self.places: list[Sequence[float]] = []
+        self.places: list[npt.NDArray[np.float64]] = []
         self.first: list[int] = []
         self._numbers: dict[Any, int] = {}
         self._by_copy: dict[Any, int] = {}
@@ -346,7 +354,7 @@ class _Search:
         self.ended.append(ended)
         self.observations.append(self._seen(seen))
         if self._coordinates is not None:
-            self.places.append(self._coordinates(self.env))
+            self.places.append(np.array(self._coordinates(self.env), np.float64))
         count = len(self.states)
         if count.bit_count() == 1:  # Twice as many as at the last check.
             size = self.observations[0].nbytes
@@ -368,14 +376,14 @@ class _Search:
         """Name the attribute that takes most values."""
         if self._copies is None:
             return ""
-        values: dict[str, set[Hashable]] = {}
+        values: dict[tuple[int, str], set[Hashable]] = {}
         for state in self.states[:_EXAMINED]:
-            for name, value in self._copies.parts(state).items():
-                values.setdefault(name, set()).add(value)
-        most = max(values, key=lambda name: len(values[name]))
+            for part, value in self._copies.parts(state).items():
+                values.setdefault(part, set()).add(value)
+        most = max(values, key=lambda part: len(values[part]))
         count = min(len(self.states), _EXAMINED)
         return (
-            f"; {most} takes {len(values[most])} values in the first {count}: an attribute that "
+            f"; {most[1]} takes {len(values[most])} values in the first {count}: an attribute that "
             f"counts steps belongs to counters=, a random one makes the game stochastic"
         )
 
@@ -385,6 +393,11 @@ class _Search:
         with own_code("an environment that can be stepped"):
             seen, reward, terminated, truncated, _ = self.env.step(
                 action + getattr(self.env.action_space, "start", 0)
+            )
+        if truncated and not terminated and not self._limited:
+            raise InputError(
+                "expected episodes without a time limit, got a truncated one: name the attribute "
+                "that counts steps in counters=, or give horizon="
             )
         ended = bool(terminated or truncated)
         return self._number(self._save(), ended, seen), float(reward), seen
@@ -402,7 +415,7 @@ class _Search:
             for action in range(len(columns[index]))
         ]
         known = len(self.states)
-        for count, (index, action) in enumerate(_spread(pairs, _MOST_CHECKED)):
+        for count, (index, action) in enumerate(spread(pairs, len(columns[0]), _MOST_CHECKED)):
             after, reward, seen = self.take(index, action)
             expected, paid = columns[index][action], rewards[index][action]
             found = ""
@@ -424,15 +437,17 @@ class _Search:
         if self._copies is None:
             return ""
         first, second = (self._copies.parts(self.states[each]) for each in (expected, found))
-        names = [name for name in first if first[name] != second.get(name)]
+        names = [part[1] for part in first if first[part] != second.get(part)]
         return f", which differs in {', '.join(names) or 'how it ends'}"
 
 
-def _spread(pairs: list[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs, at most so many, spread evenly over all."""
+def spread(pairs: list[tuple[int, int]], actions: int, most: int) -> list[tuple[int, int]]:
+    """Return at most so many pairs of states and actions, spread evenly over states and actions."""
     step = max(1, -(-len(pairs) // most))
     # A step that shares no factor with the number of actions meets every action.
-    return iter(pairs[:: step + (step > 1 and step % 2 == 0)])
+    while math.gcd(step, actions) > 1:
+        step += 1
+    return pairs[::step]
 
 
 def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> dict[str, Any]:
@@ -462,11 +477,9 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
     nodes = [(int(state), False) for state in np.flatnonzero(start)]
     numbers = {node: number for number, node in enumerate(nodes)}
     actions = len(table[nodes[0][0]])
-    entries: list[list[tuple[int, int, float]]] = [[] for _ in range(actions)]
-    rewards: list[list[float]] = []
+    entries: list[list[tuple[int, int, float, float]]] = [[] for _ in range(actions)]
     for node in nodes:  # The list grows.
         state, ended = node
-        paid = [0.0] * actions
         for action, outcomes in table[state].items() if not ended else ():
             for chance, after, reward, ends in outcomes:
                 if chance > 0.0:
@@ -474,14 +487,17 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
                     if following not in numbers:
                         numbers[following] = len(nodes)
                         nodes.append(following)
-                    entries[action].append((numbers[node], numbers[following], float(chance)))
-                    paid[action] += float(chance) * float(reward)
-        rewards.append(paid)
+                    place = (numbers[node], numbers[following])
+                    entries[action].append((*place, float(chance), float(reward)))
     count, ends = len(nodes), np.asarray([ended for _, ended in nodes])
-    probabilities = []
+    probabilities, rewards = [], []
     for listed in entries:
-        rows, columns, chances = (np.asarray(part) for part in zip(*listed, strict=True))
+        rows, columns, chances, paid = (np.asarray(part) for part in zip(*listed, strict=True))
         part = scipy.sparse.csr_array((chances, (rows, columns)), (count, count))
+        # The mean, if a state is reached in several ways.
+        sums = scipy.sparse.csr_array((chances * paid, (rows, columns)), (count, count))
+        sums.data /= part.data
+        rewards.append(sums)
         part = scipy.sparse.csr_array(part + scipy.sparse.diags_array(ends.astype(np.float64)))
         probabilities.append(part)
     states = [state for state, _ in nodes]
@@ -489,7 +505,7 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
     places, names = _toy_places(inner, states)
     return {
         "probabilities": probabilities,
-        "rewards": np.asarray(rewards),
+        "transition_rewards": rewards,
         "terminal": ends,
         "start": first / first.sum(),
         "observations": None if observe is None else np.stack([observe(each) for each in states]),

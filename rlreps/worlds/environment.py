@@ -27,7 +27,7 @@ class TableEnvironment:
     Attributes:
         outcomes: Possible next states of each action, [n, A, m].
         chances: Cumulative probabilities of the outcomes, [n, A, m]; the last is 1.
-        rewards: [n, A].
+        rewards: [n, A], or of each outcome, [n, A, m].
         terminal: [n].
         start: Cumulative distribution of the first state, [n].
         observations: [n, ...].
@@ -52,12 +52,13 @@ class TableEnvironment:
         cls,
         table: scipy.sparse.csr_array,
         rewards: npt.NDArray[np.float64],
+        transition_rewards: npt.NDArray[np.float64] | None,
         terminal: npt.NDArray[np.bool_],
         start: npt.NDArray[np.float64],
         observations: npt.NDArray[Any],
         max_steps: int | None,
     ) -> "TableEnvironment":
-        """Put a table [n A, n] on the default device."""
+        """Put a table [n A, n], and rewards of its entries if any, on the default device."""
         counts = np.diff(table.indptr)
         width = int(counts.max())
         outcomes = np.zeros((len(counts), width), np.int32)
@@ -67,10 +68,15 @@ class TableEnvironment:
         chances = np.cumsum(chances, axis=1)
         # Rounding must not leave a draw beyond the last outcome.
         chances[np.arange(width)[None, :] >= counts[:, None] - 1] = 1.0
+        paid = rewards
+        if transition_rewards is not None:
+            paid = np.zeros((len(counts), width))
+            paid[filled] = transition_rewards
+            paid = paid.reshape(*rewards.shape, width)
         return cls(
             outcomes=jnp.asarray(outcomes.reshape(*rewards.shape, width)),
             chances=jnp.asarray(chances.reshape(*rewards.shape, width), jnp.float32),
-            rewards=jnp.asarray(rewards, jnp.float32),
+            rewards=jnp.asarray(paid, jnp.float32),
             terminal=jnp.asarray(terminal),
             start=jnp.asarray(np.cumsum(start) / start.sum(), jnp.float32),
             observations=jnp.asarray(observations),
@@ -89,11 +95,12 @@ class TableEnvironment:
         if self.outcomes.shape[2] > 1:
             outcome = _draw(key, self.chances[number, action])
         after = TableState(self.outcomes[number, action, outcome], steps)
+        paid = self.rewards[number, action]
         late = jnp.asarray(False) if self.max_steps is None else steps >= self.max_steps
         return TimeStep(
             state=after,
             observation=self.observe(after),
-            reward=self.rewards[number, action],
+            reward=paid if paid.ndim == 0 else paid[outcome],
             terminated=self.terminal[after.number],
             truncated=late,
         )

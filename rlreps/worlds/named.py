@@ -20,7 +20,7 @@ from rlreps.envs import load_arena
 from rlreps.errors import InputError, require, require_choice, require_positive
 from rlreps.runs.machine import cache_folder
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels.actions import cell_moves
+from rlreps.successor.measure.kernels.actions import SAMPLES, cell_moves
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.world import World
 
@@ -32,6 +32,9 @@ _TILE = 8
 
 _BINS = 20
 """Cells along each axis of a maze."""
+
+_MADE = 1
+"""Version of how this module makes worlds; a change of tables or observations raises it."""
 
 _GOAL = (0.9, 0.9, 0.08)
 """A maze's goal, a disc (x, y, radius)."""
@@ -166,7 +169,7 @@ def _gymnax(game: str, seed: int, view: View, progress: Progress) -> World:
 
     env = _JaxGame(game)
     env.reset(seed=seed)
-    return World.enumerate(
+    world = World.enumerate(
         env,
         # Catch draws the ball's column at a reset.
         seeds=range(seed, seed + 50) if "Catch" in game else [seed],
@@ -178,6 +181,9 @@ def _gymnax(game: str, seed: int, view: View, progress: Progress) -> World:
         name=game,
         progress=progress,
     )
+    # Catch draws uniformly: the seeds find the first states, and tell nothing of their chances.
+    first = world.start > 0.0
+    return dataclasses.replace(world, start=first / np.count_nonzero(first))
 
 
 _GYMNAX_FIELDS = {
@@ -227,12 +233,16 @@ def _maze(game: str, seed: int, view: View, progress: Progress) -> World:
     reached = np.linalg.norm(centres - np.asarray(_GOAL[:2]), axis=1) <= _GOAL[2]
     return World.from_arrays(
         probabilities=chances,
-        rewards=(chances @ reached.astype(np.float64)).T,
+        transition_rewards=np.broadcast_to(reached.astype(np.float64), chances.shape),
         terminal=reached,
         observations=centres,
         coordinates=centres,
         names=("x", "y"),
-        about={"name": game, "seeds": [seed]},
+        about={
+            "name": game,
+            "seeds": [seed],
+            "estimated": f"one move of each action from {SAMPLES} random positions in each cell",
+        },
     )
 
 
@@ -318,21 +328,26 @@ def build(
     entry = _entry(name, seed, view)
     began = time.perf_counter()
     version = _version(entry, name)
-    world = entry.build(entry.game, seed, view, progress)
-    published = known_rules().get(name) if seed == 0 and not any_version else None
-    if published is not None and published["rules"] != world.rules_digest:
-        raise InputError(
-            f"expected {name} with the rules of {published['package']}, got others from "
-            f"{entry.package} {version}; install that version, or accept others (any_version)"
-        )
-    return _told(
-        world,
+    world = _told(
+        entry.build(entry.game, seed, view, progress),
         world=name,
         package=f"{entry.package} {version}",
         seed=seed,
         view=view if entry.build is _minigrid else None,
         seconds=round(time.perf_counter() - began, 2),
     )
+    return world if any_version else _of_known_rules(world, name, seed)
+
+
+def _of_known_rules(world: World, name: str, seed: int) -> World:
+    """Refuse a world with other rules than those published, if any are."""
+    published = known_rules().get(name) if seed == 0 else None
+    if published is not None and published["rules"] != world.rules_digest:
+        raise InputError(
+            f"expected {name} with the rules of {published['package']}, got others from "
+            f"{world.about.get('package')}; install that version, or accept others (any_version)"
+        )
+    return world
 
 
 def load(
@@ -345,8 +360,9 @@ def load(
 ) -> World:
     """Load a world by name, or from a file; a world that is not in the cache is built.
 
-    The cache is the user's cache folder, or ``RLREPS_CACHE_DIR``. A file that is damaged, or of
-    another version of the package, is not used.
+    The cache is the user's cache folder, or ``RLREPS_CACHE_DIR``. The name of a file there
+    includes the version of the package: a file of another version is not used. A damaged file is
+    an error that names it; delete it, or build the world anew (``rlreps worlds build``).
 
     Args:
         name: A name of ``WORLDS``, or the path of a file that ``World.save`` has written.
@@ -356,13 +372,15 @@ def load(
         progress: As for ``build``.
 
     Raises:
-        InputError: For an unknown name, a package that is not installed, or a damaged file.
+        InputError: For an unknown name, a package that is not installed, a damaged file, or
+            other rules than those published for seed 0.
     """
     if isinstance(name, str | Path) and Path(name).suffix == ".npz":
         return World.load(name)
     path = cached(str(name), seed, view)
     if path.is_file():
-        return World.load(path)
+        found = World.load(path)
+        return found if any_version else _of_known_rules(found, str(name), seed)
     world = build(str(name), seed=seed, view=view, any_version=any_version, progress=progress)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -381,7 +399,7 @@ def cached(name: str, seed: int = 0, view: View = "image") -> Path:
     entry = _entry(name, seed, view)
     seen = f"-{view}" if entry.build is _minigrid else ""
     package = f"{entry.package}-{_version(entry, name)}"
-    return cache_folder() / "worlds" / f"{name}{seen}-{seed}-{package}.npz"
+    return cache_folder() / "worlds" / f"{name}{seen}-{seed}-{package}-{_MADE}.npz"
 
 
 def _entry(name: str, seed: int, view: View) -> Named:

@@ -18,7 +18,10 @@ DoubleArray = npt.NDArray[np.float64]
 Table = scipy.sparse.csr_array
 
 _TIE = 1e-9
-"""Relative difference below which two values of actions count as equal."""
+"""Difference, relative to the best action's value, below which two values count as equal."""
+
+_ROUNDING = 1e-15
+"""Relative error of one step of a chain; over all steps it is divided by 1 − γ."""
 
 
 def chain_of(table: Table, policy: DoubleArray) -> Table:
@@ -57,23 +60,37 @@ def optimal_action_values(table: Table, rewards: DoubleArray, discount: float) -
     """
     require_interval("discount", discount, "[0, 1)")
     states, actions = rewards.shape
-    tie = _TIE * max(1.0, float(np.abs(rewards).max(initial=0.0)))
-    chosen = rewards.argmax(axis=1)
-    while True:
-        values = policy_values(table, rewards, np.eye(actions)[chosen], discount)
+    every, chosen = np.arange(states), rewards.argmax(axis=1)
+    for _ in range(states * actions):  # Rounding must not exchange policies for ever.
+        chain = chain_of(table, np.eye(actions)[chosen])
+        paid = rewards[every, chosen]
+        solver = scipy.sparse.linalg.splu(
+            (scipy.sparse.eye_array(states) - discount * chain).tocsc()
+        )
+        # Sums of absolute rewards bound the rounding of each state's value, however small it is.
+        values, sizes = solver.solve(np.stack([paid, np.abs(paid)], axis=1)).T
         found = action_values(table, rewards, values, discount)
-        better = found.max(axis=1) > found[np.arange(states), chosen] + tie
+        size = action_values(table, np.abs(rewards), sizes, discount).max(axis=1)
+        rounding = _ROUNDING / (1.0 - discount) * size
+        highest = found.max(axis=1)
+        better = highest > found[every, chosen] + rounding
         if not better.any():
-            return found
+            break
         chosen = np.where(better, found.argmax(axis=1), chosen)
+    # What rounding alone tells apart is equal.
+    tied = found >= (highest - rounding)[:, None]
+    return np.where(tied, highest[:, None], found)
 
 
 def epsilon_greedy(values: ArrayLike, epsilon: float = 0.0) -> DoubleArray:
-    """Return the probabilities [n, A] of the ε-greedy policy of values [n, A]; ties are shared."""
+    """Return the probabilities [n, A] of the ε-greedy policy of values [n, A]; ties are shared.
+
+    Values of a state that differ from its best by less than one part in 10⁹ are ties.
+    """
     require_interval("epsilon", epsilon, "[0, 1]")
     table = np.asarray(values, np.float64)
-    tie = _TIE * max(1.0, float(np.abs(table).max(initial=0.0)))
-    best = table >= table.max(axis=1, keepdims=True) - tie
+    highest = table.max(axis=1, keepdims=True)
+    best = table >= highest - _TIE * np.abs(highest)
     greedy = best / best.sum(axis=1, keepdims=True)
     return np.asarray((1.0 - epsilon) * greedy + epsilon / table.shape[1])
 

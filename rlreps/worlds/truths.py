@@ -62,12 +62,6 @@ class SuccessorSolver:
         require_memory(f"a matrix of {self.num_states:,} states", 16 * self.num_states**2)
         return self.multiply(np.eye(self.num_states))
 
-    def occupancy(self, start: DoubleArray) -> DoubleArray:
-        """Return the discounted distribution of the states visited from a start, [n]."""
-        visits = self.multiply_transposed(start[:, None])[:, 0]
-        share: DoubleArray = visits / visits.sum()
-        return share
-
 
 class SolvedProducts(Products):
     """Products with Ψ less its means, from two triangular solves for each column of a panel."""

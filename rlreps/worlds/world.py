@@ -16,7 +16,6 @@ from rlreps.errors import InputError, require, require_choice, require_interval,
 from rlreps.numerics import bytes_of
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.exact import ChainTruths
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
@@ -50,6 +49,8 @@ class World:
             direction; None without any.
         names: Names of the coordinates, [k].
         about: How the world was made, JSON values.
+        transition_rewards: Reward of each entry of ``transitions``, [entries], whose expectations
+            ``rewards`` are; None where rewards depend on state and action alone.
     """
 
     transitions: Table
@@ -60,12 +61,23 @@ class World:
     coordinates: npt.NDArray[Any] | None = None
     names: tuple[str, ...] = ()
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    transition_rewards: DoubleArray | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in (("rewards", "float64"), ("terminal", "bool"), ("start", "float64")):
+            found = getattr(self, name).dtype.name
+            require(found == kind, f"{name} of type {kind}", found)
         states, actions = _shape(self.rewards, "rewards", 2)
         expected = f"transitions [{states * actions}, {states}]"
         require(self.transitions.shape == (states * actions, states), expected, "another shape")
         chances = self.transitions.data
+        require(chances.dtype == np.float64, "chances of type float64", chances.dtype.name)
+        try:  # SciPy's products read and write wherever indices say.
+            self.transitions.check_format(full_check=True)
+        except ValueError as error:
+            raise InputError(
+                f"expected a valid sparse matrix of transitions, got {error}"
+            ) from error
         off = float(np.abs(self.transitions.sum(axis=1) - 1.0).max(initial=0.0))
         valid = bool((chances >= 0.0).all()) and off < 1e-9
         require(valid, "probabilities of next states that sum to 1", f"{off:g} off")
@@ -75,9 +87,16 @@ class World:
         whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
         require(whole, "a start distribution that sums to 1", float(self.start.sum()))
         require(bool(np.isfinite(self.rewards).all()), "finite rewards", "NaN or infinity")
+        each = self.transition_rewards
+        if each is not None:
+            fits = each.dtype == np.float64 and each.shape == chances.shape
+            require(fits, f"transition_rewards {list(chances.shape)} of type float64", each.shape)
+            means = np.add.reduceat(chances * each, self.transitions.indptr[:-1])
+            meant = np.allclose(means, self.rewards.ravel(), rtol=1e-9)
+            require(meant, "rewards that are means of transition_rewards", "others")
         seen = self.observations
-        kinds = seen.dtype == np.uint8 or seen.dtype == np.float32
-        require(kinds, "observations of type uint8 or float32", seen.dtype.name)
+        known = seen.dtype == np.uint8 or seen.dtype == np.float32
+        require(known, "observations of type uint8 or float32", seen.dtype.name)
         require(len(seen) == states, f"observations of {states} states", len(seen))
         finite = seen.dtype == np.uint8 or bool(np.isfinite(seen).all())
         require(finite, "finite observations", "NaN or infinity")
@@ -92,7 +111,8 @@ class World:
         *,
         next_states: ArrayLike | None = None,
         probabilities: Any = None,
-        rewards: ArrayLike,
+        rewards: ArrayLike | None = None,
+        transition_rewards: Any = None,
         terminal: ArrayLike | None = None,
         start: ArrayLike | None = None,
         observations: ArrayLike | None = None,
@@ -105,7 +125,8 @@ class World:
         Args:
             next_states: The next state of each action, [n, A], or else ``probabilities``.
             probabilities: Probabilities of next states, [A, n, n]: an array, or A sparse matrices.
-            rewards: Expected rewards, [n, A].
+            rewards: Expected rewards, [n, A], or else ``transition_rewards``.
+            transition_rewards: Rewards of transitions, [A, n, n], in the form of ``probabilities``.
             terminal: Which states are terminal, [n]; none by default. Their own transitions and
                 rewards are not used.
             start: Distribution of the first state, [n]; uniform over the states that are not
@@ -119,20 +140,25 @@ class World:
         Raises:
             InputError: For arrays that do not fit each other.
         """
-        paid = np.array(rewards, np.float64)
-        states, actions = _shape(paid, "rewards", 2)
-        ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
-        require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
+        one = (rewards is None) != (transition_rewards is None)
+        require(one, "either rewards or transition_rewards", "both or neither")
         one = (next_states is None) != (probabilities is None)
         require(one, "either next_states or probabilities", "both or neither")
+        given = None
+        if rewards is None:
+            given = _by_states(transition_rewards, "transition_rewards")
+            states, actions = given.shape[1], given.shape[0] // given.shape[1]
+        else:
+            paid = np.array(rewards, np.float64)
+            states, actions = _shape(paid, "rewards", 2)
+        ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
+        require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
         if next_states is not None:
             table = _of_next_states(np.asarray(next_states), (states, actions))
         else:
-            each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in probabilities]
-            fits = len(each) == actions and all(part.shape == (states, states) for part in each)
-            require(fits, f"probabilities [{actions}, {states}, {states}]", "another shape")
-            order = np.arange(states * actions).reshape(actions, states).T.ravel()
-            table = scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
+            table = _by_states(probabilities, "probabilities", (actions, states))
+        if given is not None:
+            paid = table.multiply(given).sum(axis=1).reshape(states, actions)
         # Terminal states lead to themselves and pay nothing.
         stay = np.flatnonzero(np.repeat(ends, actions))
         keep = scipy.sparse.diags_array(np.repeat(~ends, actions).astype(np.float64))
@@ -143,6 +169,7 @@ class World:
         table.eliminate_zeros()
         table.sort_indices()
         paid[ends] = 0.0
+        each = None if given is None else _at(given, table, ends)
         first = (~ends).astype(np.float64) if start is None else np.asarray(start, np.float64)
         seen = np.eye(states, dtype=np.float32) if observations is None else observations
         seen = np.asarray(seen)
@@ -155,6 +182,7 @@ class World:
             coordinates=None if coordinates is None else np.asarray(coordinates, np.float64),
             names=tuple(names),
             about=dict(about or {}),
+            transition_rewards=each,
         )
 
     @classmethod
@@ -260,6 +288,7 @@ class World:
                 coordinates=arrays.get("coordinates"),
                 names=tuple(record["names"]),
                 about=record["about"],
+                transition_rewards=arrays.get("transition_rewards"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"expected a world in {path}, got {error}") from error
@@ -276,7 +305,8 @@ class World:
             "start": self.start,
             "observations": self.observations,
         }
-        return found if self.coordinates is None else {**found, "coordinates": self.coordinates}
+        more = {name: getattr(self, name) for name in ("coordinates", "transition_rewards")}
+        return found | {name: array for name, array in more.items() if array is not None}
 
     def environment(self, max_steps: int | None = None) -> TableEnvironment:
         """Return a compiled copy: an ``Environment`` in JAX that looks its observations up.
@@ -285,7 +315,13 @@ class World:
             max_steps: Steps after which an episode is truncated; None has no limit.
         """
         return TableEnvironment.of(
-            self.transitions, self.rewards, self.terminal, self.start, self.observations, max_steps
+            self.transitions,
+            self.rewards,
+            self.transition_rewards,
+            self.terminal,
+            self.start,
+            self.observations,
+            max_steps,
         )
 
     def optimal_action_values(self, discount: float = 0.95) -> DoubleArray:
@@ -337,27 +373,6 @@ class World:
             chain = scipy.sparse.csr_array(going @ chain)
         return SuccessorSolver(chain, discount)
 
-    def chain_truths(
-        self, policy: ArrayLike | None = None, *, discount: float = 0.95
-    ) -> ChainTruths:
-        """Return exact optima of objectives, weighed by the policy's own distribution of states.
-
-        A first state follows the end of an episode. A state's weight is how often the policy visits
-        it from first states, discounted by γ.
-
-        Args:
-            policy: As for ``successor``.
-            discount: γ.
-
-        Raises:
-            InputError: If the policy never enters some state.
-        """
-        chances = checked_policy(policy, self.num_states, self.num_actions)
-        chain = planning.chain_of(self.transitions, chances).toarray()
-        chain[self.terminal] = self.start
-        solver = SuccessorSolver(scipy.sparse.csr_array(chain), discount)
-        return ChainTruths(chain, discount, solver.occupancy(self.start))
-
     def truth(
         self,
         policy: ArrayLike | None = None,
@@ -368,9 +383,10 @@ class World:
         decomposition: Decomposition | None = None,
         progress: Progress = no_progress,
     ) -> GroundTruth:
-        """Compute the exact successor measure of a policy and its principal subspace.
+        """Compute the successor measure of a policy, exact for the table, and its subspace.
 
-        Rows and columns are states, all of the same weight.
+        Rows and columns are states, all of the same weight. ``settings`` say if the table itself is
+        an estimate, and how the subspace was computed.
 
         Args:
             policy: Probabilities of actions, [n, A], such as ``planning.epsilon_greedy`` of
@@ -386,11 +402,12 @@ class World:
             The truth, whose ``observations`` are the world's. It holds Ψ itself up to 4,000 states.
 
         Raises:
-            InputError: For a policy that does not fit, or a discount out of range.
+            InputError: For a policy that does not fit, a discount out of range, or a single state.
         """
         solver = self.successor(policy, discount=discount, terminal=terminal)
         settings = self._settings(policy, discount, terminal, centring)
         matrix, principal = solve_truth(solver, centring, decomposition, progress)
+        settings["decomposition"] = principal.method
         grid, cells = self.places()
         return GroundTruth(
             coordinates=jnp.asarray(grid.unit_centres()[cells]),
@@ -424,6 +441,7 @@ class World:
         Raises:
             InputError: As for ``truth``, or if the matrix exceeds the memory.
         """
+        settings = self._settings(policy, discount, terminal, centring)
         solver = self.successor(policy, discount=discount, terminal=terminal)
         grid, cells = self.places()
         return save_matrix(
@@ -432,7 +450,7 @@ class World:
             grid,
             cells=cells,
             observations=self.observations,
-            settings=self._settings(policy, discount, terminal, centring),
+            settings=settings,
         )
 
     def _settings(
@@ -442,13 +460,15 @@ class World:
         terminal: str,
         centring: Centring,
     ) -> dict[str, Any]:
-        """Describe a truth, as JSON values."""
+        """Check and describe a truth, as JSON values."""
+        require(self.num_states > 1, "a world of several states, which a truth tells apart", 1)
         require_choice("centring", centring, get_args(Centring))
         told = {name: self.about[name] for name in _TOLD if self.about.get(name) is not None}
+        estimated = self.about.get("estimated")
         return {
             **told,
             "quantity": "successor measure of a world",
-            "method": "exact",
+            "method": f"estimated: {estimated}" if estimated else "exact",
             "world_digest": self.digest,
             "policy": "uniform" if policy is None else "given",
             "discount": float(discount),
@@ -472,6 +492,27 @@ def _shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
     filled = array.ndim == axes and array.size > 0
     require(filled, f"{name} with {axes} axes", f"shape {array.shape}")
     return array.shape
+
+
+def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> Table:
+    """Stack matrices [n, n] of A actions, dense or sparse, as a table [n A, n]."""
+    each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
+    require(bool(each), f"{name} [A, n, n]", "none")
+    actions, states = (len(each), each[0].shape[-1]) if shape is None else shape
+    fits = len(each) == actions and all(part.shape == (states, states) for part in each)
+    require(fits, f"{name} [{actions}, {states}, {states}]", "another shape")
+    order = np.arange(states * actions).reshape(actions, states).T.ravel()
+    return scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
+
+
+def _at(given: Table, table: Table, ends: npt.NDArray[np.bool_]) -> DoubleArray | None:
+    """Return rewards at the entries of a table; None if those of each row are equal."""
+    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+    each = np.asarray(given[rows, table.indices], np.float64).ravel()
+    each[ends[rows // (table.shape[0] // table.shape[1])]] = 0.0
+    first = table.indptr[:-1]
+    most, least = (which.reduceat(each, first) for which in (np.maximum, np.minimum))
+    return None if np.allclose(most, least, rtol=1e-12, atol=0.0) else each
 
 
 def _of_next_states(given: npt.NDArray[Any], shape: tuple[int, int]) -> Table:

@@ -34,9 +34,16 @@ words = str.split
 
 @pytest.mark.parametrize(
     ("command", "environment"),
-    [("evaluate", "dm_env:planted:make"), ("render", "planted:Task-v0")],
+    [
+        ("evaluate", "dm_env:planted:make"),
+        ("render", "planted:Task-v0"),
+        ("evaluate", "world:/elsewhere/planted.npz"),
+        ("render", "puddle-world:/elsewhere/planted.toml"),
+    ],
 )
-def test_a_run_decides_no_module_to_import(refused, tmp_path, monkeypatch, command, environment):
+def test_a_run_decides_no_module_to_import_and_no_file_to_read(
+    refused, tmp_path, monkeypatch, command, environment
+):
     (tmp_path / "planted.py").write_text("raise SystemExit('this ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = as_json(AgentConfig(environment=environment))

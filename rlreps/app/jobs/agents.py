@@ -16,7 +16,7 @@ from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
 from rlreps.agents.config import TORSOS, load_puddle_world, require_memory_for_agents
 from rlreps.agents.dqn import DQN, AgentState
 from rlreps.agents.features import Prior
-from rlreps.agents.hosts import imports_code
+from rlreps.agents.hosts import reaches_out
 from rlreps.agents.loop import make_agent_for, make_program
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.program import AgentProgram
@@ -242,7 +242,8 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
     Args:
         folder: The run.
         environment: Its environment, as the user names it. It is required if its name includes a
-            module, so that a folder from elsewhere cannot decide which code is imported.
+            module or a file, so that a folder from elsewhere cannot decide which code is imported
+            or which file is read.
 
     Raises:
         InputError: If the folder holds another kind of run, a run with a user's own parts, or a run
@@ -254,10 +255,10 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
     stored = {name: folder.config[name] for name in folder.config if name not in _BESIDE_CONFIG}
     config = from_json(AgentConfig, stored, METHODS)
     name = config.environment
-    if environment is None and imports_code(name):
+    if environment is None and reaches_out(name):
         raise InputError(
-            f"expected --env {name} with {folder.path}, whose environment is code that would be "
-            "imported, got none; name it again if you trust it"
+            f"expected --env {name} with {folder.path}, whose environment is code or a file "
+            "outside the folder, got none; name it again if you trust it"
         )
     require(environment in (None, name), f"--env {name}, in which agents were trained", environment)
     return config

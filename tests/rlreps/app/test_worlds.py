@@ -86,5 +86,6 @@ def test_agents_are_trained_in_a_world_s_compiled_copy(picture, capsys):
     )
     main(["agent", "train", "--env", f"world:{picture}", *words(toy)])
     assert "400 steps" in capsys.readouterr().out
-    main(["agent", "evaluate", "agents", "--episodes", "2"])
+    # A file outside the run is read only if the user names it.
+    main(["agent", "evaluate", "agents", "--episodes", "2", "--env", f"world:{picture}"])
     assert json.loads(capsys.readouterr().out)["returns"] == [0.0]

@@ -1,12 +1,14 @@
 """Worlds made from environments: every state once, references kept, bad environments refused."""
 
+from collections import OrderedDict
+
 import gymnasium
 import numpy as np
 import pytest
 
 from rlreps.errors import InputError
 from rlreps.worlds import World
-from rlreps.worlds.enumeration import canonical
+from rlreps.worlds.enumeration import canonical, spread
 from rlreps.worlds.named import newest
 
 
@@ -109,6 +111,54 @@ def test_own_functions_save_restore_and_key_replace_copies():
     assert world.places()[0].names == ("place",)
 
 
+class Memory(gymnasium.Wrapper):
+    """Counts pushes at the right end, modulo 4, under a name that the game has, too."""
+
+    def reset(self, **options):
+        self.place = 0
+        return super().reset(**options)
+
+    def step(self, action):
+        pushes = action == 0 and self.env.place == 4
+        self.place = (self.place + pushes) % 4
+        return super().step(action)
+
+
+def test_equal_names_in_a_wrapper_and_in_its_game_are_two_attributes():
+    assert World.enumerate(Memory(Corridor())).num_states == 4 * 6
+    with pytest.raises(InputError, match="which differs in place when"):
+        World.enumerate(Memory(Noisy(noise="place")), most_states=50)
+
+
+def test_coordinates_are_copied_from_arrays_that_the_game_changes_in_place():
+    class Live(Corridor):
+        at = np.zeros(1)
+
+        def _seen(self):
+            self.at[0] = self.place
+            return super()._seen()
+
+    world = World.enumerate(
+        Live(),
+        save=lambda env: (env.place, env.door.is_open),
+        restore=lambda env, state: (
+            setattr(env, "place", state[0]),
+            setattr(env.door, "is_open", state[1]),
+        ),
+        coordinates=lambda env: env.at,
+        names=["place"],
+    )
+    np.testing.assert_array_equal(world.coordinates, world.observations)
+
+
+@pytest.mark.parametrize(("actions", "count"), [(7, 35_000), (6, 15_000), (4, 21_000), (3, 12)])
+def test_outcomes_are_checked_again_for_every_action(actions, count):
+    pairs = [(index // actions, index % actions) for index in range(count)]
+    taken = spread(pairs, actions, 5_000)
+    assert {action for _, action in taken} == set(range(actions))
+    assert min(count, 2_000) <= len(taken) <= 5_000
+
+
 class Noisy(Corridor):
     def step(self, action):
         seen, reward, *rest = super().step(action)
@@ -127,6 +177,16 @@ class Count(Corridor):
         return super().step(action)
 
 
+class Old(Count):
+    def reset(self, **options):
+        self.taken = 0
+        return super().reset(**options)
+
+    def step(self, action):
+        seen, reward, ended, _, told = super().step(action)
+        return seen, reward, ended, self.taken >= 4, told
+
+
 class Pair(Corridor):
     def _seen(self):
         return {"image": super()._seen()}
@@ -137,6 +197,7 @@ BAD = {
     "observation": (Noisy(noise="observation"), "got another observation of the same state"),
     "place": (Noisy(noise="place"), "got another next state, which differs in place"),
     "count": (Count(), "at most 50 states .most_states., got more; taken takes 11 values"),
+    "limit": (Old(), "without a time limit, got a truncated one: name the .* in counters=, or"),
     "handle": (Corridor(handle=(x for x in ())), "whose state can be copied.*cannot pickle"),
     "dict": (Pair(), "an observation in one array, got a dict"),
     "box": (
@@ -154,12 +215,20 @@ def test_enumeration_refuses_in_one_line(name):
     assert "\n" not in str(caught.value)
 
 
+def test_a_time_limit_of_the_game_s_own_is_a_counter_or_a_horizon():
+    assert World.enumerate(Old(), counters=["taken", "step_count"]).num_states == 6
+    assert World.enumerate(Old(), horizon=4).terminal.any()
+
+
 def test_canonical_compares_structures_by_value_and_by_references():
     one, other = Door(), Door()
     assert canonical([np.array([1, 2]), {"a": 1}]) == canonical([(np.int64(1), 2), {"a": 1.0}])
     assert canonical([one, one]) != canonical([one, other])
     assert canonical([one, one]) == canonical([other, other])
     assert canonical({1, 2}) == canonical({2, 1})
+    assert canonical({"a": one, "b": other}) == canonical({"b": other, "a": one})
+    assert canonical(OrderedDict(a=1, b=2)) != canonical(OrderedDict(b=2, a=1))
+    assert canonical({"a": one, "b": one}) != canonical({"b": other, "a": one})
 
 
 TOYS = {

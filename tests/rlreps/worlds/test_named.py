@@ -104,6 +104,7 @@ def test_games_of_jax_and_of_atari_are_tables():
     assert sea.num_states == 65
     assert sea.optimal_values(0.99).max() > 0.9
     catch = build("gymnax-catch")
+    assert sorted(catch.start)[-5:] == [0.2] * 5
     assert catch.optimal_values(1.0 - 1e-9) @ catch.start == pytest.approx(1.0)
     road = build("atari-freeway-10")
     assert road.observations.shape[1:] == (105, 80, 1)
@@ -114,6 +115,8 @@ def test_games_of_jax_and_of_atari_are_tables():
 def test_a_maze_is_a_world_of_sparse_chances():
     world = build("maze-spiral")
     assert world.next_states is None
+    said = "estimated: one move of each action from 256 random positions in each cell"
+    assert world.truth().settings["method"] == said
     assert world.transitions.nnz < 0.05 * world.num_states**2 * 4
     goal = world.observations[world.terminal]
     assert np.abs(goal - 0.9).max() < 0.08
@@ -166,8 +169,12 @@ def test_other_rules_than_the_published_ones_are_refused(monkeypatch):
     assert not named.cached("cliffwalking").exists()
     world = load("cliffwalking", any_version=True)
     assert world.rules_digest == known["cliffwalking"]["rules"]
+    with pytest.raises(InputError, match=said):  # Accepted once, it lies in the cache.
+        load("cliffwalking")
+    assert load("cliffwalking", any_version=True).digest == world.digest
 
 
-def test_there_are_more_than_two_dozen_names():
-    assert len(WORLDS) >= 24
-    assert len({(each.game, each.build) for each in WORLDS.values()}) == len(WORLDS)
+def test_a_world_made_in_another_way_is_not_taken_from_the_cache(monkeypatch):
+    path = named.cached("taxi")
+    monkeypatch.setattr(named, "_MADE", named._MADE + 1)
+    assert named.cached("taxi") != path

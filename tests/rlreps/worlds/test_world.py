@@ -1,6 +1,8 @@
 """Tables: their files, values, exact truths, and compiled copies."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -84,8 +86,6 @@ def test_the_successor_measure_is_the_dense_inverse(name, terminal):
     values = np.linalg.svd(expected - expected.mean(axis=0), compute_uv=False)
     kept = truth.principal.singular_values
     np.testing.assert_allclose(kept, values[: len(kept)], atol=1e-10)
-    visits = world.start @ expected
-    np.testing.assert_allclose(solver.occupancy(world.start), visits / visits.sum(), atol=1e-12)
 
 
 @pytest.mark.parametrize("centring", ["columns", "rows", "both"])
@@ -97,6 +97,9 @@ def test_iterated_products_agree_with_the_matrix_within_their_bound(centring):
         found.principal.singular_values, exact.principal.singular_values, rtol=1e-6
     )
     assert found.principal.total_energy == pytest.approx(exact.principal.total_energy)
+    made = [each.settings for each in (exact, found)]
+    assert [each["decomposition"] for each in made] == ["exact", "randomized"]
+    assert [each["method"] for each in made] == ["exact", "exact"]
     for d in (1, 5, 20):
         basis, other = (each.principal.basis[:, :d] for each in (exact, found))
         apart = 1.0 - np.square(basis.T @ other).sum() / d
@@ -113,6 +116,35 @@ def test_optimal_values_are_those_of_value_iteration(name):
     np.testing.assert_allclose(world.optimal_values(0.95), values, atol=1e-8)
     greedy = epsilon_greedy(world.optimal_action_values(0.95))
     np.testing.assert_allclose(world.policy_values(greedy, 0.95), values, atol=1e-8)
+
+
+def test_the_end_of_a_long_chain_is_seen_from_its_start():
+    # Action 1 goes on, action 0 stays; the last step pays.
+    here = np.arange(60)
+    last = np.arange(61) == 60
+    world = World.from_arrays(
+        next_states=np.append(np.stack([here, here + 1], axis=1), [[60, 60]], axis=0),
+        rewards=np.append(np.outer(here == 59, [0.0, 1.0]), [[0.0, 0.0]], axis=0),
+        terminal=last,
+        start=np.arange(61) == 0,
+    )
+    best = world.optimal_action_values(0.5)
+    np.testing.assert_allclose(best.max(axis=1)[:60], 0.5 ** (59.0 - here), rtol=1e-12)
+    np.testing.assert_array_equal(epsilon_greedy(best)[:60, 1], 1.0)
+    # The random policy goes on half of the time: its best action is right at once.
+    assert 1.0 < world.effective_horizon(0.5) < 100.0
+
+
+def test_rounding_exchanges_no_policies_and_ties_stay_ties():
+    # Two equal actions, and values near 0 that are sums of large rewards.
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(30), size=30)
+    world = World.from_arrays(
+        probabilities=np.stack([chances, chances]),
+        rewards=np.repeat(rng.normal(size=(30, 1)), 2, axis=1) * 1e6,
+    )
+    best = world.optimal_action_values(0.9999)
+    np.testing.assert_array_equal(epsilon_greedy(best), 0.5)
 
 
 def test_a_policy_that_explores_shares_ties():
@@ -161,6 +193,33 @@ def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "changed", "said"),
+    [
+        ("columns", [0, 2**30, 1, 0], "matrix of transitions, got indices must be < 2"),
+        ("columns", [0, -1, 1, 0], "matrix of transitions, got indices must be >= 0"),
+        ("columns", [0.0, 1.0, 1.0, 0.0], "the world written to .*, got 'another one'"),
+        ("rows", [0, 3, 1, 3, 4], "matrix of transitions, got .* non-decreasing"),
+        ("rows", [0, 1, 2, 3, 9], "index pointer"),
+        ("probabilities", np.ones(4, np.int8), "chances of type float64, got 'int8'"),
+        ("rewards", np.zeros((2, 2), np.float32), "rewards of type float64, got 'float32'"),
+        ("terminal", ["a", "b"], "terminal of type bool, got 'str"),
+        ("start", ["1", "0"], "start of type float64, got 'str"),
+    ],
+)
+def test_a_world_s_file_with_a_right_digest_and_wrong_arrays_is_refused(
+    tmp_path, name, changed, said
+):
+    world = World.from_arrays(next_states=[[0, 1], [1, 0]], rewards=np.zeros((2, 2)))
+    path = world.save(tmp_path / "world.npz")
+    arrays, record = rlreps.successor.truth.store.cache.read_archive(path, "it")
+    arrays[name] = np.asarray(changed)
+    record["digest"] = world._digest(arrays)
+    rlreps.successor.truth.store.cache.write_archive(path, arrays, record)
+    with pytest.raises(InputError, match=said):
+        World.load(path)
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"next_states": [[0, 2], [1, 0]]}, "next states in .0, 2."),
@@ -168,6 +227,12 @@ def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
         ({"next_states": None}, "either next_states or probabilities"),
         ({"rewards": [[0.0, np.nan], [0.0, 0.0]]}, "finite rewards"),
         ({"rewards": [0.0, 0.0]}, "rewards with 2 axes"),
+        ({"rewards": None}, "either rewards or transition_rewards"),
+        ({"rewards": None, "transition_rewards": []}, "transition_rewards .A, n, n., got 'none'"),
+        (
+            {"rewards": None, "transition_rewards": np.zeros((2, 2, 3))},
+            "transition_rewards .2, 3, 3.",
+        ),
         ({"terminal": [True]}, "terminal .2."),
         ({"start": [0.0, 0.0]}, "a start distribution that sums to 1"),
         ({"observations": np.zeros((3, 2))}, "observations of 2 states"),
@@ -195,6 +260,15 @@ def test_a_truth_refuses_what_does_not_fit(options, said):
         random_world().truth(**options)
 
 
+def test_a_world_of_one_state_has_no_truth(tmp_path):
+    world = World.from_arrays(next_states=[[0, 0]], rewards=[[0.0, 1.0]])
+    said = "a world of several states, which a truth tells apart, got 1"
+    with pytest.raises(InputError, match=said):
+        world.truth()
+    with pytest.raises(InputError, match=said):
+        world.save_truth(tmp_path / "store")
+
+
 def test_an_audit_takes_a_world_s_truth_and_its_images():
     world = random_world(60, seed=2)
     truth = world.truth()
@@ -205,6 +279,17 @@ def test_an_audit_takes_a_world_s_truth_and_its_images():
     own = rlreps.audit(truth.principal.basis[:, :10], truth)
     assert own.findings["features"].leading() == pytest.approx(1.0)
     assert truth.distance(truth.principal.basis[:, :5]) < 1e-6
+
+
+@pytest.mark.integration
+def test_an_encoder_of_torch_sees_images_as_the_handbook_hands_them_over():
+    torch = pytest.importorskip("torch")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "worlds.md").read_text()
+    (line,) = re.findall(r"`(lambda seen: encoder\(torch.*?)`", page)
+    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten()
+    encode = eval(line, {"torch": torch, "np": np, "encoder": torch.nn.Sequential(*layers)})
+    with torch.no_grad():
+        assert "features" in rlreps.audit(encode, random_world(60).truth()).findings
 
 
 @pytest.mark.parametrize("name", ["stochastic", "deterministic"])
@@ -233,6 +318,24 @@ def test_a_compiled_copy_steps_as_the_table(name):
     np.testing.assert_allclose(found, row, atol=0.04)
 
 
+def test_a_compiled_copy_pays_what_happens_and_not_the_mean(tmp_path):
+    lake = WORLDS["lake"]()
+    world = World.load(lake.save(tmp_path / "lake.npz"))
+    assert world.digest == lake.digest
+    env = world.environment()
+    beside, right = np.argwhere(world.rewards[:, 2:3] > 0.0)[0][0], jnp.int32(2)
+    assert world.rewards[beside, 2] == pytest.approx(1.0 / 3.0)
+    state = env.reset(jax.random.key(0))._replace(number=jnp.int32(beside))
+    keys = jax.random.split(jax.random.key(1), 3_000)
+    taken = jax.jit(jax.vmap(lambda key: env.step(key, state, right)))(keys)
+    np.testing.assert_array_equal(taken.reward, np.asarray(taken.terminated, np.float32))
+    after, paid = np.asarray(taken.state.number), np.asarray(taken.reward)
+    counts = np.unique(np.stack([after, paid]), axis=1, return_counts=True)[1]
+    np.testing.assert_allclose(counts / 3_000, 1.0 / 3.0, atol=0.04)
+    # The cliff's rewards depend on state and action alone.
+    assert WORLDS["cliff"]().transition_rewards is None
+
+
 def test_a_chain_of_sparse_matrices_is_that_of_dense_ones():
     world = random_world()
     dense = world.transitions.toarray().reshape(40, 3, 40).transpose(1, 0, 2)
@@ -243,19 +346,6 @@ def test_a_chain_of_sparse_matrices_is_that_of_dense_ones():
         observations=world.observations,
     )
     np.testing.assert_allclose(sparse.transitions.toarray(), world.transitions.toarray())
-
-
-def test_truths_weighed_by_the_policy_restart_episodes():
-    world = room(5, 4)
-    truths = world.chain_truths(discount=0.9)
-    chain = dense_chain(world, np.full((20, 4), 0.25), "absorb")
-    chain[-1] = world.start
-    np.testing.assert_allclose(truths.transition, chain)
-    visits = world.start @ np.linalg.inv(np.eye(20) - 0.9 * chain)
-    np.testing.assert_allclose(truths.start, visits / visits.sum())
-    functions = truths.successor_measure(centred=True).functions[:, :5]
-    gram = functions.T @ (truths.start[:, None] * functions)
-    np.testing.assert_allclose(gram, np.eye(5), atol=1e-9)
 
 
 def test_an_audit_says_what_no_function_of_the_observation_holds():

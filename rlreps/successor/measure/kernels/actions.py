@@ -17,7 +17,7 @@ from rlreps.successor.measure.grids import Grid
 
 DoubleArray = npt.NDArray[np.float64]
 
-_SAMPLES = 256
+SAMPLES = 256
 """Number of moves from each cell by each action."""
 
 _PULLED_BACK = 1e-3
@@ -43,7 +43,7 @@ class CellMoves(NamedTuple):
 
 def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
     """Estimate the probabilities from random positions in each cell that are outside the walls."""
-    keys = jax.random.split(key, (grid.num_cells, _SAMPLES))
+    keys = jax.random.split(key, (grid.num_cells, SAMPLES))
     targets, held = (np.asarray(part) for part in _sampled_steps(environment, keys, grid))
     cells = np.flatnonzero(1.0 - held.mean(axis=1) >= _LEAST_FREE)
     places = np.full(grid.num_cells, -1)
