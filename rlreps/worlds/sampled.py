@@ -280,17 +280,18 @@ def _visit(
         return lax.scan(step, carry, jax.random.split(jax.random.fold_in(key, index), _STEPS))
 
     paths = jax.tree_util.tree_leaves_with_path(jax.eval_shape(environment.reset, key))
-    is_counter = [
-        getattr(path[-1] if path else None, "name", "") in sampling.counters for path, _ in paths
-    ]
+    names = [getattr(path[-1] if path else None, "name", "") for path, _ in paths]
+    left_out = [name in sampling.counters for name in names]
     starts = jax.vmap(environment.reset)(jax.random.split(key, _COPIES))
-    carry, pool, visits = (starts, jnp.zeros(_COPIES, bool)), None, 0
+    carry, visits = (starts, jnp.zeros(_COPIES, bool)), 0
+    pool: list[npt.NDArray[Any]] = []
     while visits < sampling.states * sampling.visits:
         carry, (states, ended) = walk(carry, jnp.int32(visits // (_COPIES * _STEPS)))
         acting, visits = ~np.asarray(ended), visits + ended.size
-        pool = _distinct(
-            [np.asarray(leaf)[acting] for leaf in jax.tree.leaves(states)], pool, is_counter
-        )
+        new = [np.asarray(leaf)[acting] for leaf in jax.tree.leaves(states)]
+        pool = [*map(np.concatenate, zip(pool, new, strict=True))] if pool else new
+        first = _first_of_each([leaf for leaf, out in zip(pool, left_out, strict=True) if not out])
+        pool = [leaf[first] for leaf in pool]
         if len(pool[0]) >= _PLENTY * sampling.states:
             break
     found, wanted = len(pool[0]), sampling.states
@@ -303,19 +304,11 @@ def _visit(
     return jax.tree.unflatten(jax.tree.structure(states), [leaf[drawn] for leaf in pool])
 
 
-def _distinct(
-    new: list[npt.NDArray[Any]], pool: list[npt.NDArray[Any]] | None, counts: Sequence[bool]
-) -> list[npt.NDArray[Any]]:
-    """Add states, leaf by leaf, to those found; keep the first of those that only counters tell."""
-    both = new if pool is None else [np.concatenate(pair) for pair in zip(pool, new, strict=True)]
-    parts = [
-        bytes_of(leaf, leaf.dtype).view(np.uint8).reshape(len(leaf), -1)
-        for leaf, counter in zip(both, counts, strict=True)
-        if leaf.size and not counter
-    ]
-    whole = np.concatenate(parts, axis=1)
-    first = np.sort(np.unique(bytes_of(whole, whole.dtype), return_index=True)[1])
-    return [leaf[first] for leaf in both]
+def _first_of_each(leaves: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """Return the number of the first of each group of equal states, given their leaves [m, ...]."""
+    parts = [bytes_of(leaf, leaf.dtype).view(np.uint8) for leaf in leaves if leaf.size]
+    whole = np.concatenate([part.reshape(len(leaves[0]), -1) for part in parts], axis=1)
+    return np.sort(np.unique(bytes_of(whole, whole.dtype), return_index=True)[1])
 
 
 def _draw_cumulants(family: Any, sampling: StateSampling, observations: Array) -> Any:

@@ -33,7 +33,7 @@ def room():
     return World.from_arrays(next_states=next_states, rewards=0.0 * next_states, terminal=last)
 
 
-SMALL = StateSampling(states=25, tasks=40, rollouts=200, horizon=100, discount=0.9, seed=3)
+SMALL = StateSampling(states=25, tasks=40, rollouts=200, horizon=40, discount=0.8, seed=3)
 CHANCES = jnp.asarray([0.5, 0.1, 0.3, 0.1])
 
 
@@ -55,7 +55,7 @@ def test_sums_are_those_of_the_table_within_the_stated_error(policy, cumulants):
     assert not world.terminal[numbers].any()
     # The last place counts once, as in Ψ of an episode that leaves the game.
     chances = None if policy is None else np.tile(CHANCES, (world.num_states, 1))
-    psi = world.successor(chances, discount=0.9).matrix
+    psi = world.successor(chances, discount=0.8).matrix
     family = with_sizes(cumulants, num_inputs=world.num_states)
     params = sampled._draw_cumulants(family, options, jnp.asarray(found.observations))
     exact = (psi @ np.asarray(family.apply(params, jnp.asarray(world.observations))))[numbers]
@@ -127,15 +127,34 @@ def test_worlds_sample_stores_a_truth_and_refuses_a_game_on_the_host(tmp_path, c
     assert said == "expected an environment in JAX, got CartPole-v1, which runs on the host"
 
 
+@pytest.fixture
+def _users_promotion():
+    """Set what users have, for rollouts' threads too: gymnax relies on implicit promotion."""
+    before = {name: getattr(jax.config, name) for name in PROMOTION}
+    for name, value in PROMOTION.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+PROMOTION = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
+
+
 @pytest.mark.integration
+@pytest.mark.usefixtures("_users_promotion")
 def test_a_game_of_minatar_and_an_agent_s_policy_are_sampled(tmp_path, capsys):
-    game, run = "gymnax:Breakout-MinAtar", tmp_path / "run"
-    few = "--steps 600 --warmup 100 --evaluate-every 300 --evaluation-episodes 2"
-    main(words(f"agent train --env {game} --encoder convolutional --out {run} {few}"))
+    room().save(tmp_path / "room.npz")
+    env, run = f"world:{tmp_path}/room.npz", tmp_path / "run"
+    few = "--steps 1500 --evaluate-every 500 --evaluation-episodes 2 --max-episode-steps 40"
+    main(words(f"agent train --env {env} --out {run} {few}"))
     capsys.readouterr()
-    small = f"worlds sample --env {game} --states 50 --tasks 16 --rollouts 8 --horizon 10"
-    for policy in ("uniform", run):
+    for name, policy, shape in (
+        ("gymnax:Breakout-MinAtar", "uniform", (10, 10, 4)),
+        (env, run, (30,)),
+    ):
         out = tmp_path / f"store-{policy == run}"
-        main(words(f"{small} --policy {policy} --out {out}"))
-        assert json.loads(capsys.readouterr().out)["states"] == 50
-        assert rlreps.successor.load(out).observations.shape == (50, 10, 10, 4)
+        small = "--states 20 --tasks 16 --rollouts 8 --horizon 10"
+        main(words(f"worlds sample --env {name} --policy {policy} --out {out} {small}"))
+        assert json.loads(capsys.readouterr().out)["states"] == 20
+        assert rlreps.successor.load(out).observations.shape == (20, *shape)
