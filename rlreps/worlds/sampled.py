@@ -55,6 +55,7 @@ class StateSampling(RolloutSettings):
     """Which states and cumulants are drawn, and how many rollouts estimate their sums.
 
     Attributes:
+        horizon: h, number of terms of the sum.
         rollouts: Rollouts from each state, at least one for each half.
         states: Number of distinct states, n.
         tasks: Number of cumulants, t.
