@@ -46,6 +46,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "app.worlds:save_truth",
         "Store the successor measure of a policy in a world.",
     ),
+    "worlds sample": (
+        "app.worlds:sample_world",
+        "Store sampled successor features of a game too large to enumerate.",
+    ),
     "svd": ("app.stores:svd", "Compute the principal subspace of a store."),
     "train": ("app.jobs.train:Train", "Train an encoder on a store."),
     "train-live": (

@@ -1,25 +1,51 @@
 """Commands on worlds: list, build, describe, and store the truth of one."""
 
+import contextlib
 import importlib.metadata
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from rlreps.agents.config import AgentConfig, load_compiled_environment
 from rlreps.app.job import Printed
-from rlreps.app.options import Switch
+from rlreps.app.jobs.agents import load_agent_config, load_agents
+from rlreps.app.options import Choice, Switch
 from rlreps.config import as_json
-from rlreps.errors import require
+from rlreps.cumulants import CUMULANTS, Cumulants, Discs
+from rlreps.errors import InputError, require, require_interval
 from rlreps.files import require_output
 from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.truth.store.format import require_place
-from rlreps.worlds import WORLDS, World, build, epsilon_greedy, load
+from rlreps.worlds import (
+    WORLDS,
+    StateSampling,
+    World,
+    build,
+    epsilon_greedy,
+    load,
+    sample_truth,
+)
 from rlreps.worlds.named import View, cached
+from rlreps.worlds.sampled import Policy
+
+CHOICES: dict[Any, Choice] = {
+    Cumulants: Choice("cumulants", {k: v for k, v in CUMULANTS.items() if v is not Discs})
+}
+
+_SAMPLING = StateSampling()
 
 _SHOWN = 5
 """Number of singular values that a description has."""
+
+_COMPONENTS = 10
+"""Number of components at which a sampled truth is described."""
 
 
 def list_worlds() -> Table:
@@ -140,3 +166,65 @@ def save_truth(
         chances = epsilon_greedy(found.optimal_action_values(discount), epsilon)
     store = found.save_truth(out, chances, discount=discount, terminal=terminal, centring=centring)
     yield f"{store.path}: {found.num_states:,} states of {found.about.get('name', world)}"
+
+
+def sample_world(
+    env: str,
+    out: Path,
+    sampling: StateSampling = _SAMPLING,
+    policy: str = "uniform",
+    epsilon: float = 0.1,
+) -> dict[str, Any]:
+    """Store discounted sums of random cumulants from states of a game too large to enumerate.
+
+    Args:
+        env: An environment in JAX, named as for agents: ``gymnax:Breakout-MinAtar``,
+            ``world:NAME`` or ``puddle-world:ARENA``.
+        out: Folder of the store.
+        sampling: The states, cumulants and rollouts.
+        policy: ``uniform``, or the folder of a run of agents, whose first agent acts.
+        epsilon: Share of random actions of a run's agent.
+
+    Returns:
+        The run's measurements as JSON values. ``noise_floor``, ``energy_captured`` and
+        ``observation_misses`` are of ``components``: the last is their distance from the linear
+        functions of the observation's numbers, with an intercept.
+    """
+    require_place(out)
+    require_interval("epsilon", epsilon, "[0, 1]")
+    environment = load_compiled_environment(AgentConfig(environment=env))
+    if environment is None:
+        raise InputError(f"expected an environment in JAX, got {env}, which runs on the host")
+    follow = None if policy == "uniform" else _agent_policy(Path(policy), env, epsilon)
+    about = {"game": env, "policy": policy, **({} if follow is None else {"epsilon": epsilon})}
+    began = time.perf_counter()
+    found = sample_truth(environment, sampling, policy=follow, about=about, progress=progress_bar)
+    seconds = time.perf_counter() - began
+    truth = found.truth()
+    assert truth.error is not None
+    shown = min(_COMPONENTS, len(truth.error))
+    numbers = found.observations.reshape(truth.num_states, -1).astype(np.float32)
+    varied = numbers[:, np.ptp(numbers, axis=0) > 0]
+    return {
+        "path": str(found.save(out).path),
+        "states": truth.num_states,
+        "aliased": found.settings["aliased"],
+        "tasks": sampling.tasks,
+        "transitions": sampling.transitions,
+        "seconds": round(seconds, 1),
+        "transitions_per_second": round(sampling.transitions / seconds),
+        "components": shown,
+        "noise_floor": round(float(truth.error[shown - 1]), 5),
+        "energy_captured": round(float(truth.principal.energy_captured()[shown - 1]), 4),
+        "observation_misses": round(truth.distance(varied, shown, intercept=True), 4),
+    }
+
+
+def _agent_policy(run: Path, env: str, epsilon: float) -> Policy:
+    """Return the policy of a run's first agent, which takes a share of random actions."""
+    folder = RunFolder(run)
+    program, state, _ = load_agents(folder, load_agent_config(folder, env))
+    with contextlib.closing(program):
+        agent, params = program.agent, jax.tree.map(lambda leaf: leaf[0], state.learner.params)
+    share = jnp.float32(epsilon)
+    return lambda key, seen: agent.act(params, seen[None], share, key)[0]

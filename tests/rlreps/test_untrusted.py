@@ -113,6 +113,7 @@ EVERY_COMMAND = {
     "worlds build": "cliffwalking --out {world}",
     "worlds info": "cliffwalking",
     "worlds truth": "cliffwalking --out {made}",
+    "worlds sample": "--env world:cliffwalking --states 20 --rollouts 4 --out {made}",
     "train": "{store} --out {out}",
     "train-live": "--store {store} --horizon 60 --discount 0.9 --out {out}",
     "sweep": "{store} --grid steps=2,3 --out {out}",

@@ -5,10 +5,12 @@ Lan et al. 2023, App. C.3), estimated from rollouts that start uniformly inside 
 is the mean of two independent halves of its rollouts. The difference of the halves shows the error
 of the row.
 
+Given cumulants, functions of a state, the columns are their discounted sums instead of visits.
+
 Every random number is keyed by (seed, cell, rollout block, step). Visits are counted in whole
-numbers, which add up without error in any order. The compiled kernel always works on a tile of
-fixed shape. The same seed therefore gives the same bits for any selection of rows, in any order, on
-any number of devices, with or without an interruption.
+numbers, which add up without error in any order; cumulants are added in one order. The compiled
+kernel always works on a tile of fixed shape. The same seed therefore gives the same bits for any
+selection of rows, in any order, on any number of devices, with or without an interruption.
 """
 
 import collections
@@ -50,17 +52,31 @@ def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray
     return np.diff(units, prepend=0.0).astype(np.uint32), 2.0**-exponent
 
 
+Cumulant = Callable[[Any], Array]
+"""State → numbers [t] (float32), whose discounted sums take the place of visits of cells."""
+
+
 def rollout_kernel(
-    chain: MarkovChain[Any, Any], settings: RolloutSettings, rollouts: int, mesh: Mesh
+    chain: MarkovChain[Any, Any],
+    settings: RolloutSettings,
+    rollouts: int,
+    mesh: Mesh,
+    cumulants: Cumulant | None = None,
 ) -> Callable[[Array, Array], Array]:
     """Return a jitted function (start cells [c], block []) → discounted visits [c, cells].
 
-    The visits are summed over the block's rollouts.
+    The visits are summed over the block's rollouts. With cumulants, it returns their discounted
+    sums [c, t] instead.
 
     Cells are distributed over the mesh's one axis, so c must be a multiple of its size. Devices
     compute their cells independently, so the bits do not depend on their number.
     """
-    weights, unit = _visit_weights(settings, rollouts)
+    if cumulants is None:
+        weights, unit = _visit_weights(settings, rollouts)
+    else:
+        discounts = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
+        weights, unit = discounts.astype(np.float32), 1.0
+    columns = _num_columns(chain, cumulants)
     batched_cell = jax.vmap(chain.cell, in_axes=-1)
     batched_draw = jax.vmap(chain.draw, in_axes=(0, 0, None), out_axes=-1)
     batched_advance = jax.vmap(chain.advance, in_axes=-1, out_axes=-1)
@@ -80,6 +96,9 @@ def rollout_kernel(
             return batched_draw(words, rollout_of_lane, time)
 
         def deposit(visits: Array, state: Any, weight: Array) -> Array:
+            if cumulants is not None:
+                values = jax.vmap(cumulants, in_axes=-1)(state)
+                return visits + weight * values.reshape(num_starts, rollouts, columns).sum(axis=1)
             return visits.at[start_of_lane, batched_cell(state)].add(weight)
 
         def step(carry: tuple[Any, Any, Array], inputs: tuple[Array, Array]) -> tuple[Any, None]:
@@ -99,7 +118,7 @@ def rollout_kernel(
         step_words = jax.vmap(lambda key: jax.random.key_data(jax.random.fold_in(key, 1)))(keys)
         words = (step_words[start_of_lane, 0], step_words[start_of_lane, 1])
         state = jax.tree.map(_lanes, jax.vmap(start)(keys, cells))
-        visits = jnp.zeros((num_starts, chain.num_cells), jnp.uint32)
+        visits = jnp.zeros((num_starts, columns), weights.dtype)
         times = jnp.arange(settings.horizon, dtype=jnp.uint32)
         carry = (state, draw(times[0]), visits)
         (_, _, visits), _ = lax.scan(step, carry, (times, jnp.asarray(weights)))
@@ -114,6 +133,15 @@ def rollout_kernel(
         check_vma=False,
     )
     return jax.jit(spread)
+
+
+def _num_columns(chain: MarkovChain[Any, Any], cumulants: Cumulant | None) -> int:
+    """Return the number of cells, or of cumulants."""
+    if cumulants is None:
+        return chain.num_cells
+    state = jax.eval_shape(chain.start, jax.random.key(0, impl=PRNG), jnp.int32(0))
+    (count,) = jax.eval_shape(cumulants, state).shape
+    return int(count)
 
 
 def _lanes(leaf: Array) -> Array:
@@ -135,6 +163,7 @@ class RowSampler(RowEstimator):
         settings: RolloutSettings,
         *,
         devices: Sequence[jax.Device] | None = None,
+        cumulants: Cumulant | None = None,
     ) -> None:
         """Prepare the kernels.
 
@@ -143,8 +172,10 @@ class RowSampler(RowEstimator):
             settings: The discounted sum and the number of rollouts.
             devices: Devices to use, which do not change the bits; None is every device of this
                 process.
+            cumulants: Numbers [t] (float32) of a state, whose discounted sums are the columns;
+                None counts visits of the chain's cells.
         """
-        self._chain, self.num_starts = chain, chain.num_cells
+        self.num_starts, self._columns = chain.num_cells, _num_columns(chain, cumulants)
         # The first half has one more rollout if the number of rollouts is odd.
         self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
         # Rollouts in each block of a half: full blocks, then the remainder.
@@ -154,7 +185,7 @@ class RowSampler(RowEstimator):
         ]
         mesh = Mesh(np.asarray(jax.local_devices() if devices is None else devices), (CELLS,))
         self._kernels = {
-            size: rollout_kernel(chain, settings, size, mesh)
+            size: rollout_kernel(chain, settings, size, mesh, cumulants)
             for size in {*self._sizes[0], *self._sizes[1]}
         }
         self._spread = NamedSharding(mesh, PartitionSpec(CELLS))
@@ -172,12 +203,12 @@ class RowSampler(RowEstimator):
         Closing the generator, or an error or interrupt inside it, stops that work. See
         ``RowEstimator.row_blocks``.
         """
-        checked = (checked_cells(block, self._chain.num_cells) for block in blocks)
+        checked = (checked_cells(block, self.num_starts) for block in blocks)
         cells = np.concatenate([np.empty(0, np.int32), *checked])
         with contextlib.closing(self._tiles(cells)) as tiles:
-            tile = np.empty((2, 0, self._chain.num_cells), np.float32)
+            tile = np.empty((2, 0, self._columns), np.float32)
             for block in blocks:
-                estimates = np.empty((2, len(block), self._chain.num_cells), np.float32)
+                estimates = np.empty((2, len(block), self._columns), np.float32)
                 filled = 0
                 while filled < len(block):
                     if tile.shape[1] == 0:
@@ -222,7 +253,7 @@ class RowSampler(RowEstimator):
 
     def _sum_of_half(self, half: int, cells: jax.Array, stopped: threading.Event) -> np.ndarray:
         """Sum discounted visits [c, cells] over the rollouts of one half."""
-        visits = np.zeros((len(cells), self._chain.num_cells), np.float32)
+        visits = np.zeros((len(cells), self._columns), np.float32)
         for index, size in enumerate(self._sizes[half]):
             if stopped.is_set():
                 raise concurrent.futures.CancelledError

@@ -1,0 +1,335 @@
+"""Truths of games that cannot be enumerated, from rollouts of states that a policy visits.
+
+Ψ(s, r) = E Σ_{i<h} γⁱ r(o_i) for n visited states s and t random functions r of the observation.
+Rollouts start at the stored states. The last state of an episode counts once, and nothing counts
+after it; time limits end no rollout.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array, lax
+
+from rlreps.config import as_json, checked, interval, no_option, positive, with_sizes
+from rlreps.cumulants import Cumulants, IndicatorParams, RandomIndicators, RandomNetwork
+from rlreps.envs.core import Environment, TimeStep, step_or_reset
+from rlreps.errors import InputError, own_code, require, require_memory
+from rlreps.numerics import bytes_of, jit, seed_key, usable_cores
+from rlreps.subspace import centre_in_place, noise_floor
+from rlreps.subspace.svd import Decomposition
+from rlreps.successor.measure.chains import environment_chain
+from rlreps.successor.measure.grids import BoxGrid
+from rlreps.successor.measure.monte_carlo import RowSampler
+from rlreps.successor.measure.rows import RowEstimates
+from rlreps.successor.measure.settings import (
+    LONGEST_HORIZON,
+    MOST_ROLLOUTS,
+    ROLLOUTS_PER_BLOCK,
+    RolloutSettings,
+)
+from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
+from rlreps.successor.truth.store import MatrixStore
+from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
+
+Policy = Callable[[Array, Array], Array]
+"""(key, observation) → action []."""
+
+# A round of visits is so many copies times steps; rounds end at so many distinct states for each
+# one drawn.
+_COPIES, _STEPS, _PLENTY = 64, 256, 16
+_BLOCK_ROWS = 100
+_TILE_STATES = 32
+# Purposes of keys; rollouts use the numbers of the states, which are smaller.
+_VISITS, _CUMULANTS = 2**32 - 1, 2**32 - 2
+
+
+@checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateSampling(RolloutSettings):
+    """Which states and cumulants are drawn, and how many rollouts estimate their sums.
+
+    Attributes:
+        horizon: h, number of terms of the sum.
+        rollouts: Rollouts from each state, at least one for each half.
+        states: Number of distinct states, n.
+        tasks: Number of cumulants, t.
+        visits: Most steps of the policy for each state drawn; 16 distinct ones for each suffice.
+        cumulants: Family of functions of the observation, flat; bytes are divided by 255.
+        quantile: Share of the states at which an indicator is 0 (Farebrother et al. 2023 tune
+            thresholds to a share, too). Other families do not use it.
+        counters: Fields of a state that count steps; states that differ in them alone are the same.
+    """
+
+    horizon: int = interval(f"[1, {LONGEST_HORIZON}]", 40)
+    discount: float = interval("(0, 1)", 0.95)
+    rollouts: int = positive(256, least=2, most=MOST_ROLLOUTS)
+    states: int = positive(2000, least=2)
+    tasks: int = positive(512)
+    visits: int = positive(256)
+    cumulants: Cumulants = dataclasses.field(default=RandomIndicators())
+    quantile: float = interval("(0, 1)", 0.8)
+    counters: tuple[str, ...] = no_option(("time", "steps"))
+
+    def __post_init__(self) -> None:
+        flat = hasattr(self.cumulants, "num_inputs")
+        require(flat, "cumulants of any number of inputs", type(self.cumulants).__name__)
+
+    @property
+    def transitions(self) -> int:
+        """Number of steps of all rollouts."""
+        return self.states * self.rollouts * self.steps_ahead
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SampledTruth:
+    """Estimated discounted sums of cumulants at sampled states.
+
+    Attributes:
+        estimates: The sums and the half difference of their rollouts, both [n, t].
+        observations: What an agent sees of the states, [n, ...].
+        settings: How they were made, JSON values.
+    """
+
+    estimates: RowEstimates
+    observations: npt.NDArray[Any]
+    settings: Mapping[str, Any]
+
+    def truth(self, decomposition: Decomposition = DEFAULT_DECOMPOSITION) -> GroundTruth:
+        """Centre the columns and decompose the matrix and both halves.
+
+        Returns:
+            The truth. Its ``error`` is the noise floor: the expected distance of the leading d
+            components from those of infinitely many rollouts.
+        """
+        rows, half = self.estimates
+        assert half is not None
+        centred = [rows + sign * half for sign in (0, 1, -1)]
+        for matrix in centred:
+            centre_in_place(matrix, "columns")
+        principal, first, second = map(decomposition.decompose, centred)
+        shared = min(part.basis.shape[1] for part in (first, second))
+        count = len(rows)
+        grid = BoxGrid((0,), (count,), (count,), ("state",))
+        return GroundTruth(
+            coordinates=jnp.asarray(grid.unit_centres()),
+            matrix=jnp.asarray(centred[0]),
+            principal=principal,
+            settings=self.settings,
+            error=noise_floor(first.basis[:, :shared], second.basis[:, :shared]),
+            grid=grid,
+            cells=np.arange(count),
+            observed=jnp.asarray(self.observations),
+        )
+
+    def save(self, path: str | Path) -> MatrixStore:
+        """Store the sums, their half difference and the observations; see ``save_matrix``."""
+        return save_matrix(
+            path, self.estimates, observations=self.observations, settings=self.settings
+        )
+
+
+def sample_truth(
+    environment: Environment,
+    sampling: StateSampling | None = None,
+    *,
+    policy: Policy | None = None,
+    about: Mapping[str, Any] | None = None,
+    progress: Progress = no_progress,
+) -> SampledTruth:
+    """Draw states that a policy visits, and estimate discounted sums of cumulants from each.
+
+    Every random number is keyed by (seed, number of the state, rollout block, step).
+
+    Args:
+        environment: Any compiled environment: PuddleWorld, ``world.environment()``, gymnax, or one
+            of your own.
+        sampling: The states, cumulants and rollouts; None is the default.
+        policy: (key, observation) → action, which visits states and follows rollouts; None is the
+            uniformly random policy.
+        about: More settings to record, such as the name of the environment.
+        progress: Shows the progress of the rollouts.
+
+    Raises:
+        InputError: For another environment, a policy without one integer as action, too few
+            distinct states among the visits, or more than the memory holds.
+    """
+    sampling = StateSampling() if sampling is None else sampling
+    compiled = isinstance(environment, Environment)
+    require(compiled, "a compiled environment (see rlreps.envs.Environment)", environment)
+    key = seed_key(sampling.seed, _VISITS)
+    state = jax.eval_shape(environment.reset, key)
+    seen = jax.eval_shape(environment.observe, state)
+    if policy is not None:
+        with own_code("a policy (key, observation) → action"):
+            action = jax.eval_shape(policy, key, seen)
+        whole = action.shape == () and jnp.issubdtype(action.dtype, jnp.integer)
+        require(whole, "a policy with one integer as action", action)
+    _require_memory(sampling, state, seen)
+    # The option decides how keys turn into bits; a user's own setting must not change them.
+    with jax.threefry_partitionable(True):
+        states = jax.tree.map(jnp.asarray, _visit(environment, policy, sampling, key))
+        observed = jit(jax.vmap(environment.observe))(states)
+        family = with_sizes(sampling.cumulants, num_inputs=max(1, seen.size))
+        params = _draw_cumulants(family, sampling, jax.vmap(_flat)(observed))
+
+    def cumulants(state: _Rollout) -> Array:
+        values = family.apply(params, _flat(environment.observe(state.inner)))
+        return jnp.where(state.counts, values, 0.0)
+
+    def start(_key: Array, number: Array) -> _Rollout:
+        inner = jax.tree.map(lambda leaf: leaf[number], states)
+        return _Rollout(inner, jnp.asarray(True), jnp.asarray(False))
+
+    def follow(key: Array, state: _Rollout) -> Array:
+        assert policy is not None
+        return policy(key, environment.observe(state.inner))
+
+    chain = environment_chain(
+        _UntilTermination(environment),
+        num_cells=sampling.states,
+        start=start,
+        cell=lambda _: jnp.int32(0),
+        policy=None if policy is None else follow,
+    )
+    estimates = _estimate(RowSampler(chain, sampling, cumulants=cumulants), sampling, progress)
+    observations = np.asarray(observed)
+    if observations.dtype != np.uint8:
+        observations = observations.astype(np.float32)
+    _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
+    settings = {
+        "quantity": "discounted sums of cumulants",
+        "method": "monte_carlo",
+        "policy": "uniform" if policy is None else "given",
+        **as_json(sampling),
+        "counters": list(sampling.counters),
+        "rollouts_per_block": ROLLOUTS_PER_BLOCK,
+        "aliased": int(counts[counts > 1].sum()),
+        **(about or {}),
+    }
+    return SampledTruth(estimates=estimates, observations=observations, settings=settings)
+
+
+class _Rollout(NamedTuple):
+    """A state, whether its cumulants count, and whether the episode has ended, both []."""
+
+    inner: Any
+    counts: Array
+    ended: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _UntilTermination:
+    """An environment that remembers whether an episode has ended."""
+
+    environment: Environment
+
+    @property
+    def num_actions(self) -> int:
+        return self.environment.num_actions
+
+    def step(self, key: Array, state: _Rollout, action: Array) -> TimeStep:
+        taken = self.environment.step(key, state.inner, action)
+        state = _Rollout(taken.state, ~state.ended, state.ended | taken.terminated)
+        return taken._replace(state=state)
+
+
+def _flat(observation: Array) -> Array:
+    """Return the numbers of an observation, [c] (float32)."""
+    numbers = observation.astype(jnp.float32).ravel()
+    return numbers / jnp.float32(255.0) if observation.dtype == jnp.uint8 else numbers
+
+
+def _require_memory(sampling: StateSampling, state: Any, seen: Any) -> None:
+    """Refuse more visits, sums or cumulants than the memory holds, before any step."""
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    visits = 3 * size * (_PLENTY * sampling.states + _COPIES * _STEPS)
+    width = max((sampling.tasks, *getattr(sampling.cumulants, "hidden", ())))
+    block = min(ROLLOUTS_PER_BLOCK, sampling.rollouts - sampling.rollouts // 2)
+    rollouts = usable_cores() * _TILE_STATES * block * (2 * size + 4 * (seen.size + 2 * width))
+    sums = 4 * sampling.states * (8 * sampling.tasks + seen.size)
+    require_memory("states, cumulants and rollouts", visits + rollouts + sums)
+
+
+def _visit(
+    environment: Environment, policy: Policy | None, sampling: StateSampling, key: Array
+) -> Any:
+    """Return n distinct states, drawn from those in which a policy acts, in order of visits.
+
+    Episodes start again at their end.
+    """
+
+    def act(key: Array, state: Any) -> Array:
+        if policy is None:
+            return jax.random.randint(key, (), 0, environment.num_actions)
+        return policy(key, environment.observe(state))
+
+    def step(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Any]:
+        states, ended = carry
+        action_keys, step_keys = jax.random.split(key, (2, _COPIES))
+        actions = jax.vmap(act)(action_keys, states)
+        taken = step_or_reset(environment, step_keys, states, actions, ended, jnp.any(ended))
+        return (taken.state, taken.terminated | taken.truncated), carry
+
+    @jit
+    def walk(carry: tuple[Any, Array], index: Array) -> tuple[tuple[Any, Array], Any]:
+        return lax.scan(step, carry, jax.random.split(jax.random.fold_in(key, index), _STEPS))
+
+    paths = jax.tree_util.tree_leaves_with_path(jax.eval_shape(environment.reset, key))
+    names = [getattr(path[-1] if path else None, "name", "") for path, _ in paths]
+    left_out = [name in sampling.counters for name in names]
+    starts = jax.vmap(environment.reset)(jax.random.split(key, _COPIES))
+    carry, visits = (starts, jnp.zeros(_COPIES, bool)), 0
+    pool: list[npt.NDArray[Any]] = []
+    while visits < sampling.states * sampling.visits:
+        carry, (states, ended) = walk(carry, jnp.int32(visits // (_COPIES * _STEPS)))
+        acting, visits = ~np.asarray(ended), visits + ended.size
+        new = [np.asarray(leaf)[acting] for leaf in jax.tree.leaves(states)]
+        pool = [*map(np.concatenate, zip(pool, new, strict=True))] if pool else new
+        first = _first_of_each([leaf for leaf, out in zip(pool, left_out, strict=True) if not out])
+        pool = [leaf[first] for leaf in pool]
+        if len(pool[0]) >= _PLENTY * sampling.states:
+            break
+    found, wanted = len(pool[0]), sampling.states
+    if found < wanted:
+        raise InputError(
+            f"expected {wanted} distinct states among {visits} visits, got {found}; ask for fewer "
+            "states, or for more visits of each"
+        )
+    drawn = np.sort(np.random.default_rng(sampling.seed).choice(found, wanted, replace=False))
+    return jax.tree.unflatten(jax.tree.structure(states), [leaf[drawn] for leaf in pool])
+
+
+def _first_of_each(leaves: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """Return the number of the first of each group of equal states, given their leaves [m, ...]."""
+    parts = [bytes_of(leaf, leaf.dtype).view(np.uint8) for leaf in leaves if leaf.size]
+    whole = np.concatenate([part.reshape(len(leaves[0]), -1) for part in parts], axis=1)
+    return np.sort(np.unique(bytes_of(whole, whole.dtype), return_index=True)[1])
+
+
+def _draw_cumulants(family: Any, sampling: StateSampling, observations: Array) -> Any:
+    """Draw t cumulants; an indicator's threshold is a quantile of its outputs over the states."""
+    params = family.init(seed_key(sampling.seed, _CUMULANTS), sampling.tasks)
+    if not isinstance(params, IndicatorParams):
+        return params
+    outputs = np.sort(np.asarray(RandomNetwork.apply(family, params.network, observations)), axis=0)
+    # Between two neighbours, so that rounding decides nothing where outputs differ.
+    below = int(sampling.quantile * (len(outputs) - 1))
+    return params._replace(thresholds=jnp.asarray((outputs[below] + outputs[below + 1]) / 2))
+
+
+def _estimate(sampler: RowSampler, sampling: StateSampling, progress: Progress) -> RowEstimates:
+    count = sampling.states
+    blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
+    rows, half = (np.empty((count, sampling.tasks), np.float32) for _ in range(2))
+    with progress("rollouts", total=count, unit="states") as advance:
+        for block, found in zip(blocks, sampler.row_blocks(blocks), strict=True):
+            rows[block.start : block.stop] = found.rows
+            half[block.start : block.stop] = found.half_difference
+            advance(len(block))
+    return RowEstimates(rows, half)

@@ -1,0 +1,160 @@
+"""Truths from rollouts of sampled states, against those of tables."""
+
+import dataclasses
+import json
+from shlex import split as words
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rlreps
+from rlreps.app.main import main
+from rlreps.config import with_sizes
+from rlreps.cumulants import Discs, RandomFourier, RandomIndicators
+from rlreps.errors import InputError
+from rlreps.subspace import centre_in_place, exact_svd, nested_distances
+from rlreps.successor.measure import monte_carlo
+from rlreps.worlds import StateSampling, World, sample_truth, sampled
+
+WIDTH, HEIGHT = 6, 5
+
+
+def room():
+    """Four moves in a room; the last place ends the game."""
+    x, y = (part.ravel() for part in np.meshgrid(np.arange(WIDTH), np.arange(HEIGHT)))
+    moved = [
+        np.clip(y + up, 0, HEIGHT - 1) * WIDTH + np.clip(x + right, 0, WIDTH - 1)
+        for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1))
+    ]
+    last = np.arange(WIDTH * HEIGHT) == WIDTH * HEIGHT - 1
+    next_states = np.stack(moved, axis=1)
+    return World.from_arrays(next_states=next_states, rewards=0.0 * next_states, terminal=last)
+
+
+SMALL = StateSampling(states=25, tasks=40, rollouts=200, horizon=40, discount=0.8, seed=3)
+CHANCES = jnp.asarray([0.5, 0.1, 0.3, 0.1])
+
+
+def mostly_right(key, observation):
+    return jax.random.choice(key, 4, p=CHANCES)
+
+
+@pytest.mark.parametrize(
+    ("policy", "cumulants"),
+    [(None, RandomIndicators(input_scale=2.0)), (mostly_right, RandomFourier(length_scale=1.0))],
+    ids=["uniform, indicators", "policy, waves"],
+)
+def test_sums_are_those_of_the_table_within_the_stated_error(policy, cumulants):
+    world = room()
+    options = dataclasses.replace(SMALL, cumulants=cumulants)
+    found = sample_truth(world.environment(max_steps=30), options, policy=policy)
+    numbers = np.argmax(found.observations, axis=1)
+    assert len({*numbers}) == 25
+    assert not world.terminal[numbers].any()
+    # The last place counts once, as in Ψ of an episode that leaves the game.
+    chances = None if policy is None else np.tile(CHANCES, (world.num_states, 1))
+    psi = world.successor(chances, discount=0.8).matrix
+    family = with_sizes(cumulants, num_inputs=world.num_states)
+    params = sampled._draw_cumulants(family, options, jnp.asarray(found.observations))
+    exact = (psi @ np.asarray(family.apply(params, jnp.asarray(world.observations))))[numbers]
+    rows, half = found.estimates
+    assert np.square(rows - exact).mean() == pytest.approx(np.square(half).mean(), rel=0.4)
+    assert np.sqrt(np.square(half).mean()) < 0.15 * exact.std()
+    centre_in_place(exact, "columns")
+    truth = found.truth()
+    apart = nested_distances(truth.principal.basis[:, :5], exact_svd(exact, 5).basis)
+    assert 0.0 < apart[4] < 4.0 * truth.error[4]
+
+
+def test_indicators_are_zero_at_their_quantile_and_a_longer_clock_is_no_other_state():
+    environment = room().environment(max_steps=30)
+    once = dataclasses.replace(SMALL, horizon=1, rollouts=2, quantile=0.6)
+    found = sample_truth(environment, once)
+    assert found.estimates.rows.mean(axis=0) == pytest.approx(0.4, abs=0.021)
+    assert not found.estimates.half_difference.any()
+    clocked = dataclasses.replace(once, counters=(), states=60)
+    assert sample_truth(environment, clocked).settings["aliased"] > 30
+
+
+def test_blocks_and_tiles_do_not_change_the_bits_and_a_store_gives_the_same_truth(
+    monkeypatch, tmp_path
+):
+    environment = room().environment(max_steps=30)
+    options = dataclasses.replace(SMALL, rollouts=9, horizon=10)
+    found = sample_truth(environment, options)
+    monkeypatch.setattr(sampled, "_BLOCK_ROWS", 7)
+    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 4)
+    again = sample_truth(environment, options)
+    for one, other in zip(found.estimates, again.estimates, strict=True):
+        assert one.tobytes() == other.tobytes()
+    found.save(tmp_path / "store")
+    truth, loaded = found.truth(), rlreps.successor.load(tmp_path / "store")
+    np.testing.assert_allclose(loaded.error[:5], truth.error[:5], atol=1e-5)
+    np.testing.assert_allclose(loaded.observations, found.observations)
+    assert loaded.settings["cumulants"]["hidden"] == [64, 64]
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({"states": 30}, {}, r"30 distinct states among 16384 visits, got 29; ask for fewer"),
+        ({"states": 10**9}, {}, "states, cumulants and rollouts in .* of memory"),
+        ({"states": 1}, {}, "states"),
+        ({"cumulants": Discs()}, {}, "cumulants of any number of inputs, got 'Discs'"),
+        ({}, {"policy": lambda key, seen: seen}, "a policy with one integer as action"),
+        ({}, {"policy": lambda seen: 0}, r"a policy \(key, observation\)"),
+        ({}, {"environment": object()}, "a compiled environment"),
+    ],
+    ids=["states", "memory", "one", "family", "actions", "arguments", "environment"],
+)
+def test_sampling_refuses_what_does_not_fit(changes, options, said):
+    given = {"environment": room().environment(30), **options}
+    with pytest.raises(InputError, match=said):
+        sample_truth(**given, sampling=dataclasses.replace(SMALL, **changes))
+
+
+def test_worlds_sample_stores_a_truth_and_refuses_a_game_on_the_host(tmp_path, capsys, refused):
+    file, out = room().save(tmp_path / "room.npz"), str(tmp_path / "store")
+    small = "--states 20 --tasks 8 --rollouts 4 --horizon 5 --cumulants random_fourier"
+    main(words(f"worlds sample --env world:{file} --out {out} {small}"))
+    told = json.loads(capsys.readouterr().out)
+    assert (told["states"], told["transitions"]) == (20, 20 * 4 * 4)
+    assert told["observation_misses"] == 0.0, "every function of a place is linear in its unit"
+    assert rlreps.successor.load(out).settings["game"] == f"world:{file}"
+    said = refused("worlds", "sample", "--env", "CartPole-v1", "--out", out)
+    assert said == "expected an environment in JAX, got CartPole-v1, which runs on the host"
+
+
+@pytest.fixture
+def _users_promotion():
+    """Set what users have, for rollouts' threads too: gymnax relies on implicit promotion."""
+    before = {name: getattr(jax.config, name) for name in PROMOTION}
+    for name, value in PROMOTION.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+PROMOTION = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("_users_promotion")
+def test_a_game_of_minatar_and_an_agent_s_policy_are_sampled(tmp_path, capsys):
+    room().save(tmp_path / "room.npz")
+    env, run = f"world:{tmp_path}/room.npz", tmp_path / "run"
+    few = "--steps 1500 --evaluate-every 500 --evaluation-episodes 2 --max-episode-steps 40"
+    main(words(f"agent train --env {env} --out {run} {few}"))
+    capsys.readouterr()
+    for name, policy, shape in (
+        ("gymnax:Breakout-MinAtar", "uniform", (10, 10, 4)),
+        (env, run, (30,)),
+    ):
+        out = tmp_path / f"store-{policy == run}"
+        small = "--states 20 --tasks 16 --rollouts 8 --horizon 10"
+        main(words(f"worlds sample --env {name} --policy {policy} --out {out} {small}"))
+        assert json.loads(capsys.readouterr().out)["states"] == 20
+        assert rlreps.successor.load(out).observations.shape == (20, *shape)
