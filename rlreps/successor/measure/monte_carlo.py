@@ -36,6 +36,11 @@ CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are distributed."""
 
 
+def _discounts(settings: RolloutSettings) -> np.ndarray:
+    """Return γᵗ for t < h, [h]."""
+    return np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
+
+
 def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray, float]:
     """Return the discounts γᵗ as integer multiples [h] (uint32) of a unit, and the unit.
 
@@ -45,8 +50,7 @@ def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray
     rounded and then differenced, so that errors of successive steps cancel and row sums keep all
     digits.
     """
-    discounts = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-    sums = np.cumsum(discounts)
+    sums = np.cumsum(_discounts(settings))
     exponent = math.floor(math.log2((2**32 - rollouts) / (rollouts * sums[-1])))
     units = np.rint(sums * 2.0**exponent)
     return np.diff(units, prepend=0.0).astype(np.uint32), 2.0**-exponent
@@ -74,8 +78,7 @@ def rollout_kernel(
     if cumulants is None:
         weights, unit = _visit_weights(settings, rollouts)
     else:
-        discounts = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-        weights, unit = discounts.astype(np.float32), 1.0
+        weights, unit = _discounts(settings).astype(np.float32), 1.0
     columns = _num_columns(chain, cumulants)
     batched_cell = jax.vmap(chain.cell, in_axes=-1)
     batched_draw = jax.vmap(chain.draw, in_axes=(0, 0, None), out_axes=-1)
