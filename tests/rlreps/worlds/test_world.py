@@ -145,6 +145,10 @@ def test_rounding_exchanges_no_policies_and_ties_stay_ties():
     )
     best = world.optimal_action_values(0.9999)
     np.testing.assert_array_equal(epsilon_greedy(best), 0.5)
+    # Both ways out of state 0 are worth 0, the one as a difference of larger numbers.
+    rewards = [[1e5, 3e5], [-1e5 / 0.7] * 2, [-3e5 / 0.7] * 2, [0.0, 0.0]]
+    ways = World.from_arrays(next_states=[[1, 2], [3, 3], [3, 3], [3, 3]], rewards=rewards)
+    np.testing.assert_array_equal(epsilon_greedy(ways.optimal_action_values(0.7))[0], 0.5)
 
 
 def test_a_policy_that_explores_shares_ties():
