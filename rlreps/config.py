@@ -184,7 +184,7 @@ def import_object(place: str, expected: str) -> Any:
     """Import what MODULE:NAME names; the working folder is searched too.
 
     Raises:
-        InputError: If there is no such object, or its module cannot be imported.
+        InputError: If the module cannot be imported or lacks the object.
     """
     module, _, name = place.partition(":")
     require(bool(name) and all(module.split(".")), f"{expected} as MODULE:NAME", place)

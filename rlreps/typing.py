@@ -7,4 +7,4 @@ if TYPE_CHECKING:
 else:
 
     class ArrayLike:
-        """What ``numpy.asarray`` takes; NumPy's own type is a union of nine."""
+        """Any argument of ``numpy.asarray``; NumPy's own type is a union of nine."""

@@ -96,7 +96,7 @@ def executor_named(place: str) -> Executor:
     """Call the function MODULE:FUNCTION, which makes an executor.
 
     Raises:
-        InputError: If there is no such function, or it makes none.
+        InputError: If the function does not exist or returns something else.
     """
     make = import_object(place, "a function that makes an executor")
     with own_code(f"{place} to make an executor"):

@@ -95,7 +95,8 @@ class Audit:
     Attributes:
         truth: The truth; of recorded data, their components at the measured states.
         findings: Label → findings. A checkpoint has its step as label, one network "features".
-        notes: Of recorded data: what the numbers rest on, and what the data cannot tell.
+        notes: Sentences about recorded data: how the components were estimated, and the limits of
+            the data; empty for a ground truth.
         observable: Largest share of each leading component that a function of the observation can
             have, [k]; None if no two states look alike.
     """

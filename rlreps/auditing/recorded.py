@@ -36,14 +36,14 @@ _ALIKE = 0.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedTruth:
-    """What recorded data, or a ground truth, say of the components.
+    """Components to audit against, from recorded data or a ground truth.
 
     Attributes:
         truth: The components in which both halves of the episodes agree, at the measured states,
             with the error that the halves give.
         rows: Row of the data whose observation each measured state is, [n]; all of a ground truth.
         observations: The observations, as recorded, [n, ...].
-        notes: What the numbers rest on, and what nobody can know from these data.
+        notes: How the components were estimated, and the limits of the data.
     """
 
     truth: GroundTruth
@@ -180,8 +180,9 @@ def _components(fitted: SuccessorRepresentation, states: np.ndarray) -> Principa
 def _count_alike(basis: np.ndarray, halves: Sequence[np.ndarray]) -> int:
     """Count the leading components that are in the span of about as many of either half.
 
-    Of such a span, half of what chance does not give must be there: fits in the same features have
-    the span of all their components in common, and noise has no more than its part of this.
+    A component counts if the span holds at least half of the share that exceeds chance. Fits in
+    the same features share the span of all their components, so noise alone lies in a part of a
+    half's leading span by chance.
     """
     size = int(basis.shape[1])
     for index, component in enumerate(basis.T):

@@ -37,7 +37,7 @@ _SHARED: tuple[type, ...] = (
     type,
 )
 _RENDERERS = ("pygame", "cv2", "matplotlib", "pyglet", "moviepy")
-"""What is not copied: types, and the packages of other types."""
+"""Packages of objects that are not copied; ``_SHARED`` has the other types."""
 
 _MOST_CHECKED = 5_000
 """Largest number of pairs of states and actions whose outcomes are computed a second time."""

@@ -25,7 +25,7 @@ from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.world import World
 
 View: TypeAlias = Literal["image", "agent", "grid"]
-"""What an agent sees of MiniGrid: the whole picture, its own view, or codes of all cells."""
+"""Observation of MiniGrid: the whole picture, the agent's own view, or codes of all cells."""
 
 _TILE = 8
 """Pixels along a side of a cell in pictures."""
@@ -42,7 +42,7 @@ _GOAL = (0.9, 0.9, 0.08)
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """How a world of a name is made.
+    """Recipe of a named world.
 
     Attributes:
         package: The package whose version decides what it is; "rlreps" for our own.
@@ -385,7 +385,7 @@ def load(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         world.save(path)
-    except OSError:  # A cache that cannot be written is no reason to stop.
+    except OSError:  # The world is usable without the cache.
         return world
     return world
 

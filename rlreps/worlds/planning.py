@@ -154,7 +154,7 @@ def checked_policy(policy: ArrayLike | None, states: int, actions: int) -> Doubl
     """Return the probabilities [n, A] of a policy; None is the uniformly random one.
 
     Raises:
-        InputError: For another shape, or rows that are no distributions.
+        InputError: For another shape, or rows that are not distributions.
     """
     if policy is None:
         return np.full((states, actions), 1.0 / actions)

@@ -31,7 +31,7 @@ from rlreps.worlds.truths import SuccessorSolver, solve_truth
 
 _KIND = "world"
 _TOLD = ("world", "name", "package", "seed", "view", "values")
-"""What a truth tells of its world."""
+"""Keys of ``about`` that the settings of a truth repeat."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
