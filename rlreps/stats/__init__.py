@@ -1,73 +1,8 @@
-"""Intervals, contrasts and verdicts: numbers in, numbers out."""
+"""Intervals, contrasts and verdicts: numbers in, numbers out.
 
-from rlreps.stats.contrasts import (
-    LONGEST,
-    VERDICTS,
-    Contrast,
-    Sample,
-    Verdict,
-    all_of,
-    any_of,
-    at_least,
-    contrast_rows,
-    format_interval,
-    interval_columns,
-    judge_family,
-    judge_share,
-)
-from rlreps.stats.intervals import (
-    FEWEST_BANDED,
-    DoubleArray,
-    Interval,
-    StandardError,
-    aggregate,
-    detectable_difference,
-    detectable_share,
-    equal_outcomes_interval,
-    holm,
-    interquartile_mean_interval,
-    mean_interval,
-    probability_above,
-    samples_to_reach,
-    sign_flip_p_value,
-    sign_test,
-    standard_error,
-    student_interval,
-    student_p_value,
-    welch_error,
-)
+Names load on first use.
+"""
 
-__all__ = [
-    "FEWEST_BANDED",
-    "LONGEST",
-    "VERDICTS",
-    "Contrast",
-    "DoubleArray",
-    "Interval",
-    "Sample",
-    "StandardError",
-    "Verdict",
-    "aggregate",
-    "all_of",
-    "any_of",
-    "at_least",
-    "contrast_rows",
-    "detectable_difference",
-    "detectable_share",
-    "equal_outcomes_interval",
-    "format_interval",
-    "holm",
-    "interquartile_mean_interval",
-    "interval_columns",
-    "judge_family",
-    "judge_share",
-    "mean_interval",
-    "probability_above",
-    "samples_to_reach",
-    "sign_flip_p_value",
-    "sign_test",
-    "standard_error",
-    "student_interval",
-    "student_p_value",
-    "welch_error",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
