@@ -22,7 +22,7 @@ from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_envir
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
-from rlreps.encoders import EVERY_ENCODER, MLP, Convolutional, Encoder
+from rlreps.encoders import MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_memory, require_positive
@@ -39,9 +39,6 @@ WORLD = "world:"
 """Prefix of the names of worlds."""
 
 DEFAULT_ARENA = "sutton"
-
-TORSOS: dict[str, type[Encoder]] = EVERY_ENCODER
-"""Name → class of torso, for configurations; images need the convolutional torso."""
 
 JOINT_UNITS = 64
 """Hidden units of the network that reads features of images together with fitted features."""

@@ -21,7 +21,7 @@ from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.keys import Use, evaluation_seeds, key_for
 from rlreps.agents.metrics import COMPONENTS, default_ground_truth
 from rlreps.app.agent_report import CURVES, learning_curves
-from rlreps.app.jobs.agents import load_agent_config, load_agents
+from rlreps.app.jobs.agents import ground_truth_of_run, load_agent_config, load_agents
 from rlreps.envs import PuddleWorld, render_frame
 from rlreps.envs.rendering import Picture
 from rlreps.errors import InputError, require
@@ -30,7 +30,6 @@ from rlreps.losses.base import Params
 from rlreps.numerics import make_keys
 from rlreps.plotting import plot_components, plot_policy_and_value, save_figure
 from rlreps.runs.folder import RunFolder
-from rlreps.study.ground_truths import ground_truth_of_run
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.truth.ground_truth import GroundTruth

@@ -40,6 +40,15 @@ class Table:
             if len(row) != len(self.header):
                 raise InputError(f"expected table rows of {len(self.header)} cells, got {len(row)}")
 
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[str, object]], caption: str) -> "Table":
+        """Make a table of rows by column, columns in the order in which the rows first name them.
+
+        A row that lacks a column leaves it empty.
+        """
+        header = list(dict.fromkeys(column for row in rows for column in row))
+        return cls(header, [[row.get(column) for column in header] for row in rows], caption)
+
     def to_html(self, caption: str | None = None) -> str:
         """Return the table as HTML, with another caption if one is given."""
         marks = [' class="number"' if flush else "" for flush in self._flush_right()]

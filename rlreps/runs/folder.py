@@ -314,22 +314,20 @@ class RunFolder:
     def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Write ``results/<name>.csv`` and ``.json``.
 
-        Columns come in the order in which the rows first name them; a row that lacks a column
-        leaves it empty. None, NaN and infinity are empty in the CSV and null in the JSON file.
+        None, NaN and infinity are empty in the CSV and null in the JSON file.
 
         Args:
             name: Name of both files.
             rows: Column → text, number, boolean or None; NumPy scalars are converted.
         """
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        cells = [[finite_or_none(row.get(column)) for column in columns] for row in rows]
+        table = Table.of_rows(rows, name)
+        cells = [[finite_or_none(cell) for cell in row] for row in table.rows]
         # One row per line: small, and readable as text.
         lines = ",\n".join(
-            f"  {json.dumps(dict(zip(columns, row, strict=True)), allow_nan=False)}"
+            f"  {json.dumps(dict(zip(table.header, row, strict=True)), allow_nan=False)}"
             for row in cells
         )
         results = self.path / "results"
-        table = Table(columns, cells, name)
         write_atomically(results / f"{name}.csv", table.to_csv().encode())
         write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
 

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +13,14 @@ from rlreps.app.figures import draw_curves, labelled
 from rlreps.app.job import Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs import train_live as live
-from rlreps.errors import InputError, describe_differences, require
+from rlreps.errors import describe_differences, require
 from rlreps.files import require_free, write_atomically
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
-from rlreps.runs.folder import RunFolder, in_words, without_nan
+from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.stats import (
     FEWEST_BANDED,
     Interval,
-    Sample,
     detectable_difference,
     format_interval,
     holm,
@@ -32,61 +31,13 @@ from rlreps.stats import (
     student_p_value,
     welch_error,
 )
-from rlreps.study import sweep
-from rlreps.study.grid import as_text, flag_of
-from rlreps.study.monitor import find_monitors, read_monitors
-from rlreps.successor.fitting.representation import KIND as SUCCESSOR
-from rlreps.training import TrainingResult
-from rlreps.typing import ArrayLike
+from rlreps.study.final_figures import MEASURES, RETURN, FinalFigures, Result, read_results
+from rlreps.study.monitor import find_monitors
 
 LEVEL = 0.05
 """Level of all tests of a comparison together."""
 
-VALUE, RETURN = "value", "return"
-
-MEASURES = {
-    VALUE: "value",
-    RETURN: "return",
-    "subspace_distance": "subspace distance",
-    "relative_excess_loss": "excess loss",
-    "r_squared": "R² on held-out episodes",
-}
-"""Name in files → title."""
-
 _FILES = ("comparison.csv", "seeds.csv", "evaluations.json", "curves.png")
-
-Figures: TypeAlias = Mapping[str, Any]
-Logs: TypeAlias = Sequence[Path | str] | Mapping[Any, Path | str]
-Result: TypeAlias = Path | str | Logs | TrainingResult | Mapping[Any, float] | ArrayLike
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class FinalFigures:
-    """The final figures of a run, or of a sweep at one point of its grid.
-
-    Attributes:
-        label: Name of the run.
-        about: ``method``, ``d`` and ``steps``.
-        problem: The ground truth or data of the measures; measures on different problems are not
-            subtracted.
-        measures: Name in ``MEASURES`` → the figure of every seed.
-        diverged: Number of runs that diverged and count with the worst values.
-        steps: Steps of the learning curves, [points].
-        curves: Name in ``MEASURES`` → learning curves of results in memory, [seeds, points].
-    """
-
-    label: str
-    about: Mapping[str, Any]
-    problem: Mapping[str, Any]
-    measures: Mapping[str, Sample]
-    diverged: int = 0
-    steps: Sequence[float] = ()
-    curves: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-    @property
-    def seeds(self) -> Sequence[Any]:
-        """Seeds of all measures."""
-        return next(iter(self.measures.values())).units
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -231,13 +182,7 @@ def compare(
         pairs = [*results.items()]
     else:
         pairs = labelled([Path(each) for each in results])
-    logs = {str(label): found for label, each in pairs if (found := _find_logs(each))}
-    logged = _read_logs(logs)
-    runs = [
-        run
-        for label, each in pairs
-        for run in logged.get(str(label)) or _find_figures(str(label), each)
-    ]
+    runs = read_results(pairs)
     folders = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
     folders = [each for each in folders if not find_monitors(each)]
     curves = [each for each in folders if RunFolder(each).kind in (train.KIND, live.KIND)]
@@ -262,93 +207,12 @@ def compare(
     )
     if out is not None:
         for name, rows in (("comparison", comparison.rows), ("seeds", comparison.seeds)):
-            columns = list(dict.fromkeys(column for row in rows for column in row))
-            table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
-            write_atomically(out / f"{name}.csv", table.to_csv().encode())
+            write_atomically(out / f"{name}.csv", Table.of_rows(rows, name).to_csv().encode())
         evaluations = json.dumps(without_nan(comparison.evaluations()), indent=1)
         write_atomically(out / "evaluations.json", evaluations.encode())
         if curves:
             draw_curves(tuple(curves), out / "curves.png")
     return comparison
-
-
-def _find_figures(label: str, result: Result) -> list[FinalFigures]:
-    """Return the final figures of a result.
-
-    Raises:
-        InputError: If it has none.
-    """
-    if isinstance(result, Path | str):
-        return _read(label, RunFolder(Path(result)))
-    about: dict[str, Any] = {"method": None, "d": None, "steps": None}
-    if isinstance(result, TrainingResult):
-        last = result.history[-1]
-        found = {name: last[name] for name in MEASURES if name in last}
-        require(bool(found), f"a training with a measure among {[*MEASURES]}", [*last])
-        about["steps"] = last["step"]
-        return [
-            FinalFigures(
-                label=label,
-                about=about,
-                problem={},
-                measures=_samples(result.seeds, found),
-                steps=[each["step"] for each in result.history],
-                curves={
-                    name: np.array([each[name] for each in result.history], np.float64).T
-                    for name in found
-                },
-            )
-        ]
-    seeds: Sequence[Any] = [*result] if isinstance(result, Mapping) else []
-    expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
-    try:
-        given = [*result.values()] if isinstance(result, Mapping) else result
-        values = np.asarray(given, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"expected {expected}, got {error}") from error
-    require(values.ndim in (1, 2) and values.size > 0, expected, f"shape {values.shape}")
-    curves = values.reshape(len(values), -1)
-    final = curves[:, -1]
-    require(bool(np.isfinite(final).all()), expected, final)
-    sample = Sample(final, seeds or range(len(final)))
-    return [
-        FinalFigures(
-            label=label,
-            about=about,
-            problem={},
-            measures={VALUE: sample},
-            steps=range(1, curves.shape[1] + 1),
-            curves={VALUE: curves},
-        )
-    ]
-
-
-def _find_logs(result: Result) -> dict[Any, Path]:
-    """Return the logs of Stable-Baselines3 by seed; none for results of other kinds."""
-    logs: Any = find_monitors(Path(result)) if isinstance(result, Path | str) else result
-    if isinstance(logs, Sequence):
-        logs = dict(enumerate(logs))
-    if not isinstance(logs, Mapping) or not all(isinstance(e, Path | str) for e in logs.values()):
-        return {}
-    return {seed: Path(each) for seed, each in logs.items()}
-
-
-def _read_logs(logs: Mapping[str, Mapping[Any, Path]]) -> dict[str, list[FinalFigures]]:
-    """Read all results that are logs, up to the steps that all of their trainings reached."""
-    found = read_monitors({label: [*paths.values()] for label, paths in logs.items()})
-    return {
-        label: [
-            FinalFigures(
-                label=label,
-                about={"method": None, "d": None, "steps": int(each.steps[-1])},
-                problem={"environment": ", ".join(each.environments)},
-                measures={RETURN: Sample(each.returns[:, -1], [*logs[label]])},
-                steps=each.steps.tolist(),
-                curves={RETURN: each.returns},
-            )
-        ]
-        for label, each in found.items()
-    }
 
 
 def _numbers(curves: Mapping[str, np.ndarray], seed: int, point: int) -> dict[str, list[float]]:
@@ -434,96 +298,3 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
         unit = "steps" if RETURN in run.measures else "updates"
         notes.append(f"{run.label} made {steps[0]} {unit}, {first.label} {steps[1]}")
     return notes
-
-
-def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
-    """Read the final measures of a run's folder, or of every point of a sweep.
-
-    Raises:
-        InputError: If there are none.
-    """
-    readers = {
-        train.KIND: _read_training,
-        live.KIND: _read_training,
-        sweep.KIND: _read_sweep,
-        SUCCESSOR: _read_fit,
-    }
-    if folder.kind not in readers:
-        raise InputError(
-            f"expected runs of train, train-live, sweep or fit, got {folder.path}, which holds a "
-            f"{in_words(folder.kind)}"
-        )
-    summary = folder.read_summary()
-    if summary is None:
-        raise InputError(f"expected finished runs, got {folder.path}, which has no summary")
-    try:
-        runs = readers[folder.kind](label, folder.config, summary)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected a {in_words(folder.kind)} of this version in {folder.path}, got "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if not runs or not all(run.measures for run in runs):
-        raise InputError(
-            f"expected runs that were measured against a ground truth or on held-out data, got "
-            f"{folder.path}"
-        )
-    return runs
-
-
-def _read_training(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
-    training = config.get("training", config)
-    # A live run's target is the matrix times the cumulants.
-    names = (train.MATRIX,) if train.MATRIX in config else ("target", "cumulants", "target_tasks")
-    problem = {"d": training["num_features"], **{name: config[name] for name in names}}
-    measured = summary.get("per_seed", [])
-    found = {name: [each.get(name) for each in measured] for name in MEASURES}
-    d, samples = training["num_features"], _samples(summary["seeds"], found)
-    about = {"method": summary["method"], "d": d, "steps": summary["steps"]}
-    return [FinalFigures(label=label, about=about, problem=problem, measures=samples)]
-
-
-def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
-    runs = []
-    for point in summary["points"]:
-        given = {**config["base"], **point}
-        place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in config["grid"])
-        d, seed = given["num_features"], given["seed"]
-        method = point.get("method", config["base"]["objective"]["name"])
-        found = {
-            "subspace_distance": point["subspace_distances"],
-            "relative_excess_loss": point["excess_losses"],
-        }
-        runs.append(
-            FinalFigures(
-                label=f"{label} {place}",
-                about={"method": method, "d": d, "steps": given["steps"]},
-                problem={"d": d, train.MATRIX: config[sweep.MATRIX]},
-                measures=_samples(range(seed, seed + given["num_seeds"]), found),
-                diverged=point["diverged"],
-            )
-        )
-    return runs
-
-
-def _read_fit(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
-    quality, method = summary["quality"] or {}, config["method"]
-    name = None if method is None else method["name"]
-    return [
-        FinalFigures(
-            label=label,
-            about={"method": name, "d": config["num_features"], "steps": None},
-            # A fit with short records is judged at a smaller discount.
-            problem={"data": config["data"], "discount": quality.get("discount")},
-            measures=_samples([config["seed"]], {"r_squared": [quality.get("r_squared")]}),
-        )
-    ]
-
-
-def _samples(seeds: Sequence[int], found: Mapping[str, Sequence[Any]]) -> dict[str, Sample]:
-    """Return the measures that every seed has."""
-    return {
-        name: Sample(np.asarray(values, np.float64), seeds)
-        for name, values in found.items()
-        if len(values) == len(seeds) and None not in values
-    }

@@ -1,4 +1,4 @@
-"""Ground truths, generated in an experiment's folder or loaded for the arena of agents."""
+"""Ground truths, generated in an experiment's folder."""
 
 import dataclasses
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -8,22 +8,16 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from rlreps.agents.config import AgentConfig, find_arena_name
-from rlreps.app.evaluate import named_store
 from rlreps.app.generation import generate
-from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import InputError, require
 from rlreps.numerics import usable_cores
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.methods import SuccessorMeasure
-from rlreps.successor.truth.ground_truth import GroundTruth, load_ground_truth
-from rlreps.successor.truth.store import STORE, open_store
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.store import STORE
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.stored_subspace import (
     DEFAULT_DECOMPOSITION,
-    centring_of,
     sampling_error,
 )
 from rlreps.training.stored import ground_truth_for
@@ -114,49 +108,3 @@ def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str,
         "seconds": round(seconds, 3),
         "transitions_per_second": round(computed / seconds) if seconds else 0,
     }
-
-
-def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
-    """Load a store's ground truth of the arena in which agents act.
-
-    Raises:
-        InputError: If agents act in another environment, or the store cannot be read.
-        ArenaError: For an unknown or invalid arena.
-    """
-    arena = find_arena_name(config)
-    if arena is None:
-        raise InputError(f"expected no store for {config.environment}, got {store}")
-    # Check this before the store's subspace is computed and kept, which takes time.
-    measured = open_store(store).settings.get("environment")
-    same = measured == arena_settings(load_arena(arena))
-    require(same, f"a store of the arena of {config.environment}", measured)
-    centring = centring_of(open_store(store).settings)
-    # The means of agents' features over states are removed before measuring.
-    require(centring != "rows", "a store that is centred over states (columns or both)", centring)
-    return load_ground_truth(store, progress=progress_bar)
-
-
-def ground_truth_of_run(
-    folder: RunFolder, config: AgentConfig, store: Path | None = None
-) -> GroundTruth | None:
-    """Load the ground truth of a run: its own, the released one, or another; None without one.
-
-    Args:
-        folder: The run.
-        config: Its configuration.
-        store: A ground truth to use instead of the run's own.
-
-    Raises:
-        InputError: If there is no such store or it does not fit, or if the run's own ground truth
-            is missing or has changed.
-    """
-    settings = folder.config.get("ground_truth")
-    if store is not None or settings is None:
-        return None if store is None else ground_truth_of_store(config, store)
-    path = named_store(folder)
-    if not path.exists() or dict(open_store(path).settings) != settings:
-        raise InputError(
-            f"expected the ground truth that {folder.path} was measured against in {path}, got "
-            "none or another one; name one to measure against (--store)"
-        )
-    return ground_truth_of_store(config, path)

@@ -13,7 +13,11 @@ from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
-from rlreps.agents.config import TORSOS, load_puddle_world, require_memory_for_agents
+from rlreps.agents.config import (
+    find_arena_name,
+    load_puddle_world,
+    require_memory_for_agents,
+)
 from rlreps.agents.dqn import DQN, AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.hosts import reaches_out
@@ -21,6 +25,7 @@ from rlreps.agents.loop import make_agent_for, make_program
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.program import AgentProgram
 from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
+from rlreps.app.evaluate import named_store
 from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs.train import describe_place
@@ -28,7 +33,7 @@ from rlreps.app.options import Choice
 from rlreps.config import as_json, from_json, no_option
 from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
-from rlreps.envs import OBSERVATIONS, arena_settings
+from rlreps.envs import OBSERVATIONS, arena_settings, load_arena
 from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
 from rlreps.losses import Objective
@@ -36,15 +41,17 @@ from rlreps.losses.base import Params
 from rlreps.report.page import Page
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
+from rlreps.runs.progress import progress_bar
 from rlreps.stats import DoubleArray, aggregate
-from rlreps.study.ground_truths import ground_truth_of_run, ground_truth_of_store
-from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.ground_truth import GroundTruth, load_ground_truth
+from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.training import config as training_config
 from rlreps.training import loop
 from rlreps.typing import ArrayLike
 
 CHOICES: dict[Any, Choice] = {
-    Encoder: Choice("encoder", TORSOS),
+    **train.CHOICES,
     Objective: Choice("method", AUXILIARY_OBJECTIVES),
     Cumulants: Choice("auxiliary-tasks", TASKS),
     Observation: Choice("observation", OBSERVATIONS),
@@ -66,7 +73,7 @@ NEEDS: dict[Any, str] = {AuxiliaryConfig: "--auxiliary-weight", FeatureConfig: "
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
 
-METHODS: dict[str, type] = {**training_config.METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
+METHODS: dict[str, type] = {**training_config.METHODS, **TASKS, **OBSERVATIONS}
 """Name → class, for everything that a stored configuration of agents can name."""
 
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
@@ -287,6 +294,52 @@ def load_agents(
         loaded = program.put(kept)
         stack.pop_all()  # The caller closes it.
     return program, loaded, step
+
+
+def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
+    """Load a store's ground truth of the arena in which agents act.
+
+    Raises:
+        InputError: If agents act in another environment, or the store cannot be read.
+        ArenaError: For an unknown or invalid arena.
+    """
+    arena = find_arena_name(config)
+    if arena is None:
+        raise InputError(f"expected no store for {config.environment}, got {store}")
+    # Check this before the store's subspace is computed and kept, which takes time.
+    measured = open_store(store).settings.get("environment")
+    same = measured == arena_settings(load_arena(arena))
+    require(same, f"a store of the arena of {config.environment}", measured)
+    centring = centring_of(open_store(store).settings)
+    # The means of agents' features over states are removed before measuring.
+    require(centring != "rows", "a store that is centred over states (columns or both)", centring)
+    return load_ground_truth(store, progress=progress_bar)
+
+
+def ground_truth_of_run(
+    folder: RunFolder, config: AgentConfig, store: Path | None = None
+) -> GroundTruth | None:
+    """Load the ground truth of a run: its own, the released one, or another; None without one.
+
+    Args:
+        folder: The run.
+        config: Its configuration.
+        store: A ground truth to use instead of the run's own.
+
+    Raises:
+        InputError: If there is no such store or it does not fit, or if the run's own ground truth
+            is missing or has changed.
+    """
+    settings = folder.config.get("ground_truth")
+    if store is not None or settings is None:
+        return None if store is None else ground_truth_of_store(config, store)
+    path = named_store(folder)
+    if not path.exists() or dict(open_store(path).settings) != settings:
+        raise InputError(
+            f"expected the ground truth that {folder.path} was measured against in {path}, got "
+            "none or another one; name one to measure against (--store)"
+        )
+    return ground_truth_of_store(config, path)
 
 
 def evaluate_agents(
