@@ -25,7 +25,7 @@ from rlreps.errors import InputError, reason_of, require, require_positive
 from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
 from rlreps.explore.page import Arrays, MapGrid, render_page, round_numbers
 from rlreps.files import DAMAGED, read_arrays, require_output, write_atomically
-from rlreps.plotting.maps import ACTIONS, ARROWS, outline
+from rlreps.plotting.puddle_world import ACTIONS, ARROWS, outline
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar

@@ -11,10 +11,10 @@ from .lines import over_runs as over_runs
 from .lines import plot_panels as plot_panels
 from .maps import plot_components as plot_components
 from .maps import plot_coverage as plot_coverage
-from .maps import plot_environment as plot_environment
 from .maps import plot_pairs as plot_pairs
-from .maps import plot_policy_and_value as plot_policy_and_value
 from .maps import plot_slices as plot_slices
+from .puddle_world import plot_environment as plot_environment
+from .puddle_world import plot_policy_and_value as plot_policy_and_value
 from .style import MUTED as MUTED
 from .style import figure_bytes as figure_bytes
 from .style import require_figure as require_figure

@@ -24,7 +24,7 @@ from rlreps.plotting import (
     plot_slices,
     signed_colormap,
 )
-from rlreps.plotting.maps import ACTIONS, outline
+from rlreps.plotting.puddle_world import ACTIONS, outline
 from rlreps.plotting.style import MISSING, OKABE_ITO
 from rlreps.successor.measure.grids import BoxGrid
 
