@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
 
-from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import (
     AgentConfig,
     load_compiled_environment,
@@ -32,33 +31,24 @@ from rlreps.agents.config import (
     require_memory_for_agents,
 )
 from rlreps.agents.dqn import DQN, SUMS, Acting, AgentState
-from rlreps.agents.features import Prior
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.hosts import HostEnvironments, HostStep
 from rlreps.agents.keys import Use, environment_seed, key_for, unrolled
 from rlreps.agents.program import AgentProgram
-from rlreps.encoders import Encoder
 from rlreps.envs.core import Environment, TimeStep, observation_struct, step_or_reset
 from rlreps.errors import require
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import jit, jit_briefly, largest_even_share
-from rlreps.training.devices import Placement, make_placement
+from rlreps.training.devices import make_placement
 
 MOST_COPIES = 16
 """Number of environments in which an agent is evaluated at once."""
 
 _SEQUENCES_BETWEEN_CUTS = 4
 
-Worlds: TypeAlias = tuple[Environment, Environment]
-"""Environments that agents learn in and are evaluated in."""
-
-Own: TypeAlias = Worlds | tuple[()]
-"""Each agent's own environments, with a leading seed axis; () if all agents share them."""
-
-
-def place_agents(devices: Sequence[jax.Device] | None, count: int) -> Placement:
-    """Distribute agents over the largest number of devices that divides them evenly."""
-    return make_placement(None if devices is None else largest_even_share(devices, count), count)
+Own: TypeAlias = tuple[Environment, Environment] | tuple[()]
+"""Each agent's own environments, to learn and to be evaluated in, with a leading seed axis; () if
+all agents share them."""
 
 
 class CompiledProgram(AgentProgram):
@@ -92,18 +82,19 @@ class CompiledProgram(AgentProgram):
         super().__init__(config, agent, seeds)
         count = config.num_seeds
         require(seeds is None or len(seeds) == count, f"{count} seeds", len(seeds or ()))
-        self._worlds: Worlds = (environment, environment if evaluation is None else evaluation)
-        placement = self._placement = place_agents(devices, count)
+        self._worlds = (environment, environment if evaluation is None else evaluation)
+        shared = None if devices is None else largest_even_share(devices, count)
+        placement = self._placement = make_placement(shared, count)
         # Environments that all agents share are constants of the programs.
         self._placed = placement.put_seeds((self._keys, self._worlds if own_environments else ()))
         # Each device makes its own agents: the memories of all agents may not fit on one device.
-        spread = partial(placement.spread_seeds, own_sources=False)
-        self._begin = jit_briefly(spread(self._begin_all))
-        self._train = jit_briefly(spread(self._train_all), donate_argnums=0)
-        self._play = jit_briefly(spread(self._play_all))
+        spread, each = placement.spread_seeds, (True, False, True, True)
+        self._begin = jit_briefly(spread(self._begin_all, (True, True)))
+        self._train = jit_briefly(spread(self._train_all, each), donate_argnums=0)
+        self._play = jit_briefly(spread(self._play_all, each))
 
     def begin(self) -> AgentState:
-        return self.put(self._begin((), (), *self._placed))
+        return self.put(self._begin(*self._placed))
 
     def train(self, state: AgentState, step: int, count: int) -> tuple[AgentState, Metrics]:
         learning = self._num_updates(step + count) - self._num_updates(step)
@@ -122,7 +113,7 @@ class CompiledProgram(AgentProgram):
     def put(self, kept: AgentState) -> AgentState:
         return self._placement.put_seeds(kept)
 
-    def _begin_all(self, _state: Any, _span: Any, keys: Array, own: Own) -> AgentState:
+    def _begin_all(self, keys: Array, own: Own) -> AgentState:
         """Make agents before their first step, and start their environments."""
         agent = self.agent
 
@@ -386,20 +377,12 @@ class HostProgram(AgentProgram):
         ]
 
 
-def make_agent_for(
-    config: AgentConfig,
-    *,
-    torso: Encoder | None = None,
-    auxiliary: AuxiliaryTask | None = None,
-    prior: Prior | None = None,
-) -> DQN:
+def make_agent_for(config: AgentConfig, **own: Any) -> DQN:
     """Make the agent of a configuration for its environment, which is opened to see its shapes.
 
     Args:
         config: The run.
-        torso: A user's own encoder instead of the configured one.
-        auxiliary: A user's own auxiliary task instead of the configured one.
-        prior: Action values with which all agents begin.
+        **own: A user's own parts, as for ``make_agent``.
 
     Raises:
         InputError: For an environment that does not exist or does not fit the agent.
@@ -422,15 +405,7 @@ def make_agent_for(
         seen.close()
         sight = jax.ShapeDtypeStruct(seen.observation_shape, seen.observation_dtype)
         actions = seen.num_actions
-    return make_agent(
-        config,
-        sight.shape,
-        actions,
-        observation_dtype=sight.dtype,
-        torso=torso,
-        auxiliary=auxiliary,
-        prior=prior,
-    )
+    return make_agent(config, sight.shape, actions, observation_dtype=sight.dtype, **own)
 
 
 def make_program(
@@ -446,7 +421,7 @@ def make_program(
         config: The run.
         agent: Its agent; by default ``make_agent_for`` makes it.
         devices: Devices over which seeds are distributed, if the program is compiled.
-        **own: A user's own parts, as for ``make_agent_for``.
+        **own: A user's own parts, as for ``make_agent``.
 
     Raises:
         InputError: As for ``make_agent_for``, or if the agents do not fit into memory.

@@ -27,6 +27,8 @@ State = TypeVar("State")
 
 _RECORD = "seal.json"
 _ARRAYS = "default"
+_KEPT = 2
+"""Number of checkpoints that are kept; older ones are deleted once a newer one is complete."""
 _SAVING, _DELETING = ".saving", ".deleting"
 """Names of folders of a checkpoint being written, and of one being deleted."""
 
@@ -34,12 +36,11 @@ _SAVING, _DELETING = ".saving", ".deleting"
 class Checkpoints:
     """The latest checkpoints of one run."""
 
-    def __init__(self, path: Path, *, keep: int = 2, run: str | None = None) -> None:
+    def __init__(self, path: Path, *, run: str | None = None) -> None:
         """Open a folder of checkpoints, which the first save creates.
 
         Args:
             path: The folder.
-            keep: Number of checkpoints kept; older ones are deleted once a newer one is complete.
             run: Identifies the run; None reads the checkpoints of any run.
 
         Raises:
@@ -51,7 +52,7 @@ class Checkpoints:
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
         if self.path.is_dir():
             refuse_links(self.path)
-        self._keep, self._run = keep, run
+        self._run = run
 
     def latest_step(self) -> int | None:
         """Return the step of the newest complete checkpoint, or None."""
@@ -99,7 +100,7 @@ class Checkpoints:
                 os.fsync(stream.fileno())
             self._delete(folder)
             saving.rename(folder)
-            for old in self._complete_steps()[: -self._keep]:
+            for old in self._complete_steps()[:-_KEPT]:
                 self._delete(self._folder(old))
         except (OSError, ValueError) as error:  # tensorstore raises ValueError
             shutil.rmtree(saving, ignore_errors=True)

@@ -65,14 +65,13 @@ class Placement:
         return dataclasses.replace(learner, row_mesh=self.mesh) if self.axis == ROWS else learner
 
     def spread_seeds(
-        self, function: Callable[..., Any], *, own_sources: bool
+        self, function: Callable[..., Any], by_seed: Sequence[bool]
     ) -> Callable[..., Any]:
         """Make each device compute its own seeds, if seeds are distributed.
 
         Args:
-            function: Takes (states, source, seeds, numbers). Results, states, seeds and numbers
-                have a leading seed axis.
-            own_sources: Whether the source has a leading seed axis too.
+            function: Its results have a leading seed axis.
+            by_seed: Whether each of its arguments has one.
         """
         if self.axis != SEEDS:
             return function
@@ -81,7 +80,7 @@ class Placement:
         return jax.shard_map(
             function,
             mesh=self.mesh,
-            in_specs=(own, own if own_sources else same, own, own),
+            in_specs=tuple(own if each else same for each in by_seed),
             out_specs=own,
             check_vma=False,
         )

@@ -108,15 +108,15 @@ class Members(Program[TrainState]):
         self.compiled: dict[int, Any] = {}
 
     def init(self) -> TrainState:
-        def start(_state: Any, _source: Any, seeds: Array, numbers: Any) -> TrainState:
+        def start(seeds: Array, numbers: Any) -> TrainState:
             states: TrainState = jax.vmap(lambda seed, own: self._learner(own).init(seed))(
                 seeds, numbers
             )
             return states
 
         # Each device makes its own states: the states of all seeds may not fit on one device.
-        spread = self._placement.spread_seeds(start, own_sources=False)
-        arguments = ((), (), self._seeds, self._numbers)
+        spread = self._placement.spread_seeds(start, (True, True))
+        arguments = (self._seeds, self._numbers)
         started: TrainState = compile_once(spread, *arguments, brief=True)(*arguments)
         return self.put(started)
 
@@ -148,7 +148,7 @@ class Members(Program[TrainState]):
 
     def prepare(self, state: TrainState, count: int) -> None:
         chunk = functools.partial(self.chunk, count)
-        spread = self._placement.spread_seeds(chunk, own_sources=self._own_sources)
+        spread = self._placement.spread_seeds(chunk, (True, self._own_sources, True, True))
         arguments = (state, self._source, self._seeds, self._numbers)
         self.compiled[count] = compile_once(spread, *arguments)
 

@@ -3,11 +3,10 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 
@@ -71,7 +70,6 @@ NAMES = {
 NEEDS: dict[Any, str] = {AuxiliaryConfig: "--auxiliary-weight", FeatureConfig: "--features"}
 
 KIND = "agent"
-CHECKPOINTS = "checkpoints"
 
 METHODS: dict[str, type] = {**training_config.METHODS, **TASKS, **OBSERVATIONS}
 """Name → class, for everything that a stored configuration of agents can name."""
@@ -164,9 +162,8 @@ class TrainAgents(Job[Mapping[str, Any]]):
     @functools.cached_property
     def _agent(self) -> DQN:
         own = self.own
-        return make_agent_for(
-            self.config, torso=own.torso, auxiliary=own.auxiliary, prior=own.prior
-        )
+        parts = {"torso": own.torso, "auxiliary": own.auxiliary, "prior": own.prior}
+        return make_agent_for(self.config, **parts)
 
     @functools.cached_property
     def _measure(self) -> Callable[[Params], Mapping[str, Array]]:
@@ -271,24 +268,20 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
     return config
 
 
-def load_agents(
-    folder: RunFolder, config: AgentConfig, *, devices: Sequence[jax.Device] | None = None
-) -> tuple[AgentProgram, AgentState, int]:
+def load_agents(folder: RunFolder, config: AgentConfig) -> tuple[AgentProgram, AgentState, int]:
     """Load a run's newest checkpoint: its program, which the caller closes, its state and step.
 
     Args:
         folder: The run.
         config: Its configuration.
-        devices: As for ``run_job``.
 
     Raises:
         InputError: If there is no readable checkpoint.
     """
-    path = folder.path / CHECKPOINTS
-    checkpoints = Checkpoints(path, run=folder.identity)
-    require(checkpoints.latest_step() is not None, f"a checkpoint in {path}", "none")
+    checkpoints = Checkpoints(folder.path / "checkpoints", run=folder.identity)
+    require(checkpoints.latest_step() is not None, f"a checkpoint in {checkpoints.path}", "none")
     with contextlib.ExitStack() as stack:
-        program = make_program(config, devices=devices)
+        program = make_program(config)
         stack.enter_context(contextlib.closing(program))
         step, kept = checkpoints.restore_latest(program.collect(program.init()))
         loaded = program.put(kept)
