@@ -30,7 +30,7 @@ from typing import (
 import docstring_parser
 import tyro
 
-from rlreps.config import described, options
+from rlreps.config import described, fits, options
 from rlreps.envs.arenas import ARENAS
 from rlreps.errors import InputError, require, require_choice
 
@@ -183,7 +183,10 @@ class _Parser:
             marks["metavar"] = given = shown.upper()
             self.positional[given] = hint
         else:
-            self.known |= {given: hint} | ({f"--no-{dashed}": bool} if _bare(hint) is bool else {})
+            # The option can be repeated: each time it takes one of the values.
+            repeated = tyro.conf.UseAppendAction in get_args(hint)
+            self.known[given] = get_args(_bare(hint))[0] if repeated else hint
+            self.known |= {f"--no-{dashed}": bool} if _bare(hint) is bool else {}
         self.required |= {given} if default is dataclasses.MISSING else set()
         if get_origin(hint) is Literal:
             self._named(dashed, get_args(hint))
@@ -278,14 +281,15 @@ def _optional_dataclass(hint: Any) -> type | None:
 
 def _is_option(argument: str) -> bool:
     """Tell whether an argument names an option; negative numbers and ``-`` do not."""
-    return argument[:1] == "-" and not _reads(argument, float) and argument != "-"
+    named = argument.startswith("-") and argument != "-"
+    return named and isinstance(number_or_text(argument), str)
 
 
 def _most_values(hint: Any) -> int:
     """Return the largest number of values that one option or argument takes."""
     bare = _bare(hint)
-    if tyro.conf.UseAppendAction in get_args(hint) or bare is bool:
-        return int(bare is not bool)
+    if bare is bool:
+        return 0
     if get_origin(bare) is tuple:
         inner = get_args(bare)
         return 2**31 if inner[-1] is ... else len(inner)
@@ -294,40 +298,27 @@ def _most_values(hint: Any) -> int:
 
 
 def _require_value(name: str, hint: Any, texts: Sequence[str]) -> None:
-    each = get_args(_bare(hint))[0] if tyro.conf.UseAppendAction in get_args(hint) else hint
-    expected = f"to be {described(each).removeprefix('a tuple of ')}"
+    expected = f"to be {described(hint).removeprefix('a tuple of ')}"
     if _bare(hint) is bool:
         expected = "without a value"
     require(_fits(texts, hint), f"{name} {expected}", " ".join(texts) if texts else None)
 
 
 def _fits(texts: Sequence[str], hint: Any) -> bool:
-    """Tell whether values can be read as a type."""
-    if tyro.conf.UseAppendAction in get_args(hint):
-        return len(texts) == 1
-    bare = _bare(hint)
-    origin, inner = get_origin(bare), get_args(bare)
-    if bare is bool:
+    """Tell whether an option of a type can be read from texts: as words, or as values."""
+    if _bare(hint) is bool:
         return not texts
-    if origin is tuple:
-        kinds = inner[:1] * len(texts) if inner[-1] is ... else inner
-        pairs = zip(texts, kinds, strict=False)
-        return len(texts) == len(kinds) and all(_reads(text, kind) for text, kind in pairs)
-    if origin is not None and origin is not Literal:
-        return any(_fits(texts, each) for each in inner)
-    return len(texts) == 1 and _reads(texts[0], bare)
+    values = [None if text == "None" else number_or_text(text) for text in texts]
+    one = (texts[0], values[0]) if len(texts) == 1 else ()
+    return any(fits(found, hint) for found in (*one, tuple(texts), tuple(values)))
 
 
-def _reads(text: str, kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return text in get_args(kind)
-    if kind is type(None):
-        return text == "None"
-    try:
-        _bare(kind)(text)
-    except ValueError:
-        return False
-    return True
+def number_or_text(text: str) -> int | float | str:
+    """Read a number if the text is one."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 @functools.cache

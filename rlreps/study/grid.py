@@ -4,7 +4,6 @@ A field is named by its option of ``rlreps train`` (``learning-rate``, ``method`
 name (``optimizer.learning_rate``), with ``-`` or ``_``.
 """
 
-import contextlib
 import dataclasses
 import difflib
 import functools
@@ -13,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from rlreps.app.options import number_or_text
 from rlreps.config import as_json, from_json, options
 from rlreps.encoders import ENCODERS
 from rlreps.errors import InputError, require, require_choice
@@ -179,12 +179,7 @@ def _value(text: str, default: Any) -> FieldValue:
     """Read a value; read several numbers if the field's default has several."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    return tuple(map(_number, text.split())) if isinstance(default, tuple) else _number(text)
-
-
-def _number(text: str) -> Any:
-    """Read a number if the text is one, else a name."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text.replace("-", "_")
+    if isinstance(default, tuple):
+        return tuple(map(number_or_text, text.split()))  # type: ignore[arg-type]
+    value = number_or_text(text)
+    return value.replace("-", "_") if isinstance(value, str) else value
