@@ -1,7 +1,6 @@
 """Runs of agents in folders: killed and resumed, refused, diverged, of a user's own; pictures."""
 
 import dataclasses
-import functools
 import json
 
 import jax
@@ -16,15 +15,11 @@ from rlreps.agents import (
     DQNConfig,
     ReplayConfig,
     make_agent,
-    make_program,
 )
 from rlreps.agents.config import load_puddle_world, make_torso
-from rlreps.agents.loop import make_agent_for
-from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.app.agent_pictures import TrainedAgent, map_of_values
 from rlreps.app.agent_report import history
 from rlreps.app.job import run_job
-from rlreps.app.jobs import agents
 from rlreps.app.jobs.agents import (
     CustomParts,
     StartingTorsos,
@@ -58,35 +53,6 @@ CONFIG = AgentConfig(
 PUDDLE_WORLD = dataclasses.replace(CONFIG, environment="puddle-world", evaluation_episodes=32)
 
 
-shared_agent = functools.cache(make_agent_for)
-
-
-@functools.cache
-def program_of(config, agent):
-    program = make_program(config, agent)
-    program.close = lambda: None
-    return program
-
-
-def shared_program(config, agent=None, *, devices=None):
-    """A program that all runs of a configuration compile once, and that none of them closes."""
-    assert devices is None
-    if agent is None:
-        agent = shared_agent(config, torso=None, auxiliary=None, prior=None)
-    return program_of(config, agent)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared():
-    """Compiles once for each configuration, not once for each run."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(agents, "make_agent_for", shared_agent)
-        patched.setattr(agents, "make_program", shared_program)
-        patched.setattr(agents, "make_measurement", functools.cache(make_measurement))
-        patched.setattr(agents, "make_measure", functools.cache(make_measure))
-        yield
-
-
 def without_times(record):
     return {name: record[name] for name in record if name not in ("seconds", "steps_per_second")}
 
@@ -115,14 +81,9 @@ def assert_left(folder, steps):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run in CartPole, whose environments are opened once; tests change nothing in it."""
-    out, made = tmp_path_factory.mktemp("agents") / "run", []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            agents, "make_agent_for", lambda *_, **__: made.append(0) or make_agent_for(*_, **__)
-        )
-        run_job(TrainAgents(config=CONFIG, page=False), out)
-    assert len(made) == 1
+    """A run in CartPole; tests change nothing in it."""
+    out = tmp_path_factory.mktemp("agents") / "run"
+    run_job(TrainAgents(config=CONFIG, page=False), out)
     return out
 
 
@@ -162,18 +123,6 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     assert summary["steps_per_second"] == pytest.approx(800 / summary["seconds"])
     # CartPole has no ground truth.
     assert not {"leading_distance", "subspace_distance"} & set(summary)
-
-
-def test_a_finished_run_is_not_run_again_and_another_configuration_refused(finished, files_below):
-    before = files_below(finished)
-    assert (
-        run_job(TrainAgents(config=CONFIG, page=False), finished)
-        == RunFolder(finished).read_summary()
-    )
-    other = dataclasses.replace(CONFIG, dqn=dataclasses.replace(CONFIG.dqn, n_step=5))
-    with pytest.raises(InputError, match=r"holds another run: expected dqn\.n_step=3"):
-        run_job(TrainAgents(config=other, page=False), finished)
-    assert files_below(finished) == before
 
 
 def test_parts_of_ones_own_must_have_a_name(tmp_path):
