@@ -8,10 +8,7 @@ from .dqn import DQN as DQN
 from .dqn import AgentState as AgentState
 from .dqn import DQNConfig as DQNConfig
 from .features import FeatureConfig as FeatureConfig
-from .features import Prior as Prior
-from .features import make_value_table as make_value_table
 from .features import number_observations as number_observations
-from .features import prior_of as prior_of
 from .gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
 from .gymnax_adapter import gymnax_environment as gymnax_environment
 from .hosts import HostEnvironments as HostEnvironments
@@ -21,6 +18,9 @@ from .loop import CompiledProgram as CompiledProgram
 from .loop import HostProgram as HostProgram
 from .loop import make_program as make_program
 from .network import QNetwork as QNetwork
+from .prior import Prior as Prior
+from .prior import make_value_table as make_value_table
+from .prior import prior_of as prior_of
 from .program import AgentProgram as AgentProgram
 from .replay import ReplayConfig as ReplayConfig
 from .replay import ReplayRows as ReplayRows

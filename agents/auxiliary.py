@@ -135,18 +135,13 @@ class AuxiliaryConfig:
 
     def require_objective(self) -> None:
         """Raise an ``InputError`` unless the objective can learn from this many sequences."""
-        require(
-            not self.objective.needs_population,
-            "an auxiliary objective that needs no exact expectations",
-            self.objective.name,
-        )
-        require(
-            not self.objective.needs_clips,
-            "an auxiliary objective on single states, which rows of replay are",
-            f"{self.objective.name} on pairs or clips of states",
-        )
+        objective, name = self.objective, self.objective.name
+        exact = "an auxiliary objective that needs no exact expectations"
+        require(not objective.needs_population, exact, name)
+        single = "an auxiliary objective on single states, which rows of replay are"
+        require(not objective.needs_clips, single, f"{name} on pairs or clips of states")
         # The number of features is not known here: check for the smallest.
-        with_sizes(self.objective, num_features=1).require_rows(self.sequences)
+        with_sizes(objective, num_features=1).require_rows(self.sequences)
 
 
 class GradientNorms(NamedTuple):

@@ -17,9 +17,10 @@ from rlreps.agents.auxiliary import (
     make_auxiliary_task,
 )
 from rlreps.agents.dqn import DQN, DQNConfig
-from rlreps.agents.features import FeatureConfig, Prior, WithFitted
+from rlreps.agents.features import FeatureConfig, WithFitted
 from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_environment
 from rlreps.agents.network import QNetwork
+from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import MLP, Convolutional, Encoder

@@ -1,4 +1,4 @@
-"""Tables in front of an agent's network: features fitted to its replay, and values to begin with.
+"""Tables in front of an agent's network: features fitted to its replay.
 
 A table is a dictionary of arrays that no gradient changes (``fitted_features``): ``weights``
 [n, d], and ``states``, n observations to look up, or ``mean``, ``frequencies`` and ``phases`` of
@@ -14,20 +14,13 @@ their singular values.
 values are close. New features are therefore turned by the orthogonal map that brings them nearest
 to the old ones over the replay's states (Schönemann 1966), so that the network's first layer keeps
 its meaning.
-
-**Priors.** Q(s, a) = prior(s, a) + learned(s, a). The last layer of the learned part starts at 0,
-so an agent begins with the greedy policy of its prior and learns corrections from its own steps. A
-prior of a successor representation makes this policy the representation's policy for a task
-(``SuccessorRepresentation.policy``).
 """
 
 import dataclasses
-import math
-import numbers
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -38,13 +31,11 @@ from scipy.linalg import orthogonal_procrustes
 from rlreps.agents.replay import ReplayRows, as_inputs
 from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
 from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
-from rlreps.successor.fitting.representation import SuccessorRepresentation
-from rlreps.successor.fitting.tasks import Task
 
 UNUSED = 2.0**25
 """Marks an unused row of the table. It exceeds every hash, and is finite, as parameters must be."""
@@ -54,9 +45,6 @@ _COMPARED_STATES = 2_000
 
 _WIDTH, _RIDGE = 0.5, 1e-5
 """Kernel's width and ridge of Fourier features."""
-
-_BELOW = 0.01
-"""Distance of untried actions below the smallest value, as a share of the range of values."""
 
 
 @checked
@@ -280,7 +268,7 @@ def fit_features(
         before, after, ridge = data.observation, data.next_observation, _RIDGE
         basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)
         states = states[np.random.default_rng(0).permutation(len(states))[:_COMPARED_STATES]]
-        fitted = _waves(fourier)
+        fitted = fourier_arrays(fourier)
     if config.kind == "random":
         known = known if config.basis == "counted" else np.arange(size)
         # Seed by the state: when more states are counted, only the scale of its features changes.
@@ -337,130 +325,10 @@ def refit(
     return jax.tree.map(lambda *leaves: jnp.stack([*map(jnp.asarray, leaves)]), *fits)
 
 
-def _waves(basis: Any) -> dict[str, Any]:
+def fourier_arrays(basis: Any) -> dict[str, Any]:
     """Return the arrays of a table that compute Fourier features."""
     names = ("mean", "frequencies", "phases")
     return {name: np.float32(getattr(basis, name)) for name in names}
-
-
-class Prior(NamedTuple):
-    """Action values that no gradient changes; a pytree.
-
-    Priors of several agents are one ``Prior`` whose leaves have a leading seed axis.
-
-    Attributes:
-        parts: Tables; the smallest of their values counts.
-        elsewhere: Value of all actions at an observation that no table holds, [].
-        discount: γ of the values, [].
-    """
-
-    parts: tuple[Params, ...]
-    elsewhere: Any
-    discount: Any
-
-    @property
-    def num_actions(self) -> int:
-        """Number of actions."""
-        return int(self.parts[0]["weights"].shape[-1])
-
-    def values(self, observations: Array) -> Array:
-        """Compute action values [b, a] at observations [b, ...]."""
-        seen = as_inputs(observations).reshape(len(observations), -1)
-        values = [fitted_features(part, seen) for part in self.parts]
-        least: Array = jnp.min(jnp.stack(values), axis=0)
-        shifted: Array = least + self.elsewhere
-        return shifted
-
-
-def make_value_table(states: np.ndarray, values: np.ndarray, size: int = 0) -> Params:
-    """Make one of the ``parts`` of a ``Prior`` from the action values of numbered observations.
-
-    Args:
-        states: Their numbers (``number_observations``), all different, [n].
-        values: Their action values, less ``Prior.elsewhere``, [n, a].
-        size: Rows of the table, if more than n; the other rows are unused. Tables of one size have
-            the same shapes, so that one agent may use one after the other.
-    """
-    require_positive("size", size, least=0)
-    order, rest = np.argsort(states, kind="stable"), max(size - len(states), 0)
-    return {
-        "states": np.pad(states[order], (0, rest), constant_values=UNUSED),
-        "weights": np.pad(values[order], [(0, rest), (0, 0)]),
-    }
-
-
-def prior_of(
-    representation: SuccessorRepresentation,
-    task: Task,
-    improvements: int | None = 1,
-    *,
-    observations: Any = None,
-    scale: float = 1.0,
-    shift: float = 0.0,
-) -> Prior:
-    """Make a prior of a representation's action values for a task.
-
-    Its greedy policy is ``representation.policy(task, improvements)``. For indices of states, an
-    action that was not tried in a state has a value just below all other values. A state in which
-    no transition starts has the mean value of the others, for all actions.
-
-    Args:
-        representation: A fit by least squares, with discrete actions that all occur in its data and
-            the agent's discount.
-        task: The reward.
-        improvements: As for ``policy``.
-        observations: What the agent sees in each state, [n, ...], for a fit to indices of states.
-            Observations of other states have the mean value too.
-        scale: Factor of the values, such as the agent's ``reward_scale``.
-        shift: Added to the scaled values.
-
-    Raises:
-        InputError: For another kind of fit, actions that do not occur, or ``observations`` that are
-            missing, equal in two states or do not fit, or a scale or shift that is not finite.
-    """
-    for name, value in (("scale", scale), ("shift", shift)):
-        require(isinstance(value, numbers.Real) and math.isfinite(value), f"a finite {name}", value)
-    rows, count = representation.solution.rows, representation.observed.num_actions
-    require(count is not None, "discrete actions", "a box")
-    assert count is not None
-    taken = np.unique(rows.action)
-    require(len(taken) == count, f"transitions with all {count} actions", taken.tolist())
-    found = representation.improved_values(task, improvements).parts
-    discount = np.float32(representation.config.discount)
-    basis = found[0][0]
-    if isinstance(basis, UnitVectors):
-        require(
-            observations is not None and len(observations) == basis.num_states,
-            f"observations= of all {basis.num_states} states",
-            None if observations is None else np.shape(observations),
-        )
-        seen: Any = np.asarray(observations)
-        table, mean = _table(seen, scale * found[0][1] + shift, rows)
-        return Prior((table,), mean, discount)
-    if not isinstance(basis, FourierBasis):
-        raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
-    require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
-    parts = []
-    for each, weights in found:
-        scaled = scale * weights
-        scaled[-1] += shift  # The last feature is the constant.
-        parts.append({**_waves(each), "weights": scaled})
-    return Prior(tuple(parts), np.float32(0.0), discount)
-
-
-def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32]:
-    """Make a table of the values [n, a] of counted states, seen as [n, ...], less their mean."""
-    tried = np.zeros(values.shape, np.bool_)
-    tried[rows.observation, rows.action] = True
-    known = values[tried]
-    low, high, mean = float(known.min()), float(known.max()), float(known.mean())
-    values = np.where(tried, values, low - _BELOW * (high - low))
-    known_states = tried.any(axis=1, keepdims=True)
-    values = np.where(known_states, values - mean, 0.0).astype(np.float32)
-    states = number_observations(seen)
-    different = len(np.unique(states))
-    require(different == len(states), f"{len(states)} different observations", different)
-    return make_value_table(states, values), np.float32(mean)
 
 
 _features = jax.jit(fitted_features)

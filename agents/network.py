@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.agents.features import Prior, WithFitted
+from rlreps.agents.features import WithFitted
+from rlreps.agents.prior import Prior
 from rlreps.agents.replay import as_inputs
 from rlreps.config import checked
 from rlreps.encoders import Encoder, FunctionEncoder

@@ -2,10 +2,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rlreps.config import as_json
 from rlreps.stats import Sample, Verdict, all_of
 from rlreps.study.frame import NotRunError
 from rlreps.study.results import Results, text_of
@@ -66,60 +65,6 @@ class Claim:
 
 Claims = Iterable[Claim] | Callable[[Results[Any]], Iterable[Claim]]
 """Claims, or a function that makes them from the results, for example one per maze."""
-
-
-def flatten_json(value: Any, path: str = "") -> dict[str, Any]:
-    """List the leaves of JSON values by their dotted paths.
-
-    A list is a leaf unless it holds mappings; the path of a mapping in a list includes its index.
-    """
-    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        value = dict(enumerate(value))
-    if not isinstance(value, dict):
-        return {path: value}
-    above = f"{path}." if path else ""
-    parts = (flatten_json(each, f"{above}{name}") for name, each in value.items())
-    return {inner: leaf for part in parts for inner, leaf in part.items()}
-
-
-def scalars(value: Any) -> set[Any]:
-    """Return every text, number and truth value in JSON values."""
-    if isinstance(value, dict | list):
-        inner = value.values() if isinstance(value, dict) else value
-        return {each for part in inner for each in scalars(part)}
-    return {value}
-
-
-def list_changed_fields(
-    config: Any, paper: Any, free: Collection[str] = ()
-) -> dict[str, tuple[object, object]]:
-    """List the fields in which a configuration differs from the paper's.
-
-    Args:
-        config: The configuration.
-        paper: The paper's configuration.
-        free: Fields to leave out, with everything below them, dotted as in ``config.json``.
-
-    Returns:
-        Dotted path of a field → its values in the paper's configuration and in this one; None
-        stands for a configuration without the field.
-    """
-    theirs, ours = flatten_json(as_json(paper)), flatten_json(as_json(config))
-    return {
-        path: (theirs.get(path), ours.get(path))
-        for path in {**theirs, **ours}
-        if theirs.get(path) != ours.get(path)
-        and not any(f"{path}.".startswith(f"{each}.") for each in free)
-    }
-
-
-def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
-    """Return whether a configuration equals the paper's except for free fields.
-
-    Only such a configuration may judge a paper's statements. A free field does not change the
-    result, or the paper does not specify it.
-    """
-    return not list_changed_fields(config, paper, free)
 
 
 HALVED = "judged: the mean distance ends below half of what it was at the start"

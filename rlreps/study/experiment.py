@@ -26,7 +26,8 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import local_pool, map_names
 from rlreps.stats import VERDICTS
-from rlreps.study.claims import Claims, JudgedClaim, follows, list_changed_fields, scalars
+from rlreps.study.claims import Claims, JudgedClaim
+from rlreps.study.configurations import follows, list_changed_fields, scalars
 from rlreps.study.figures import Curve, Drawn, Shown
 from rlreps.study.frame import Frame
 from rlreps.study.results import Metric, Results, text_of
@@ -78,10 +79,8 @@ class Run(Generic[Config]):
 
     Attributes:
         data: What ``check`` returned, else what ``load`` returned, else None.
-        devices: Devices over which training is distributed; None is JAX's default device.
+        devices: As for ``Context``, like ``jobs`` and ``executor``.
         shared: What ``prepare`` returned.
-        jobs: Number of cells to measure at a time, each in a process with its share of the cores.
-        executor: Where to measure cells, instead of in this process or the processes of ``jobs``.
     """
 
     config: Config
@@ -276,13 +275,11 @@ class Experiment(Generic[Config]):
             out: The folder: ``parts``, ``runs``, ``results``, ``figures``, ``report.html`` and
                 ``summary.json``.
             data: The data set, for experiments that take one.
-            devices: Devices over which training is distributed; None is JAX's default device. With
-                several jobs, each job uses all devices that it sees.
-            jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
-                the cores; see ``local_pool``. Numbers may differ by rounding if several jobs place
-                the seeds on other devices. Measured times include the slowdown by other jobs.
-            executor: Where to measure cells instead, such as a cluster; see ``map_names``. It is
-                not shut down. Cells that train share the disk of ``out``.
+            devices: As for ``run_job``. With several jobs, each job uses all devices that it sees.
+            jobs: Number of cells to measure at a time on a CPU; see ``local_pool``. Numbers may
+                differ by rounding if several jobs place the seeds on other devices. Measured times
+                include the slowdown by other jobs.
+            executor: As for ``run_job``. Cells that train share the disk of ``out``.
 
         Returns:
             The summary: rows of named tables, ``claims`` and the ``report``'s path.
@@ -423,38 +420,6 @@ def count_verdicts(claims: Sequence[JudgedClaim]) -> str:
     verdicts = [each.holds for each in claims]
     said = [f"{verdicts.count(each)} {VERDICTS[each]}" for each in VERDICTS if each in verdicts]
     return f"Statements: {', '.join(said)}."
-
-
-def replace_nested(config: Config, **changes: Any) -> Config:
-    """Replace fields of a configuration and of the configurations nested in it.
-
-    Args:
-        config: A dataclass; configurations in its fields are searched, lists are not.
-        **changes: Field → value. A field of the configuration itself takes precedence over a nested
-            one.
-
-    Raises:
-        InputError: For an unknown field, or one that several nested configurations have.
-    """
-    fields = dataclasses.fields(config)  # type: ignore[arg-type]
-    parts = {each.name: getattr(config, each.name) for each in fields}
-    found = {name: value for name, value in changes.items() if name in parts}
-    within: dict[str, dict[str, Any]] = {}
-    for name in changes.keys() - parts.keys():
-        having = [part for part, value in parts.items() if _has(found.get(part, value), name)]
-        require(len(having) == 1, f"one part of {type(config).__name__} with {name}", having)
-        within.setdefault(having[0], {})[name] = changes[name]
-    for part, inner in within.items():
-        found[part] = replace_nested(found.get(part, parts[part]), **inner)
-    return dataclasses.replace(config, **found)  # type: ignore[type-var]
-
-
-def _has(value: Any, name: str) -> bool:
-    """Return whether a configuration, or one nested in it, has a field."""
-    if not dataclasses.is_dataclass(value):
-        return False
-    fields = {field.name for field in dataclasses.fields(value)}
-    return name in fields or any(_has(getattr(value, each), name) for each in fields)
 
 
 def in_path(name: str) -> str:

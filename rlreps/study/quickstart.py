@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from matplotlib.figure import Figure
 
@@ -27,6 +27,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_names
+from rlreps.study.figures import Shown
 from rlreps.study.ground_truths import (
     OwnGroundTruth,
     generation_figures,
@@ -124,15 +125,9 @@ PRESETS = {
 
 MEASURES = ("d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
 
-Illustration = tuple[Path, str]
-"""Path of a figure and its caption."""
 
-
-class Findings(NamedTuple):
-    """The summary of a finished quickstart, and the sections of its page."""
-
-    summary: dict[str, Any]
-    sections: list[Section]
+Findings: TypeAlias = tuple[dict[str, Any], list[Section]]
+"""The summary of a finished quickstart, and the sections of its page."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,15 +218,16 @@ class Quickstart(Job[Findings]):
                     _recipe_section(config, folder, ground, recipe, rows[-len(names) :])
                 )
         folder.write_rows("trainings", rows)
-        return Findings({"ground_truth": truth, "trainings": rows}, sections)
+        return {"ground_truth": truth, "trainings": rows}, sections
 
     def summarise(self, found: Findings) -> Mapping[str, Any]:
-        return found.summary
+        return found[0]
 
     def report(self, folder: RunFolder, found: Findings) -> Page:
-        d, truth = self.config.recommended.num_features, found.summary["ground_truth"]
+        summary, sections = found
+        d, truth = self.config.recommended.num_features, summary["ground_truth"]
         best = min(
-            (row for row in found.summary["trainings"] if row["recipe"] == "recommended"),
+            (row for row in summary["trainings"] if row["recipe"] == "recommended"),
             key=lambda row: float(row["subspace_distance"]),
         )
         return Page(
@@ -240,8 +236,8 @@ class Quickstart(Job[Findings]):
             f"{100.0 * truth['energy_captured'][d - 1]:.1f} % of the energy of the centred "
             f"successor measure. Under the recommended recipe {best['method']} comes closest to "
             f"them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
-            f"updates.{_describe_failures(found.summary['trainings'])}",
-            sections=found.sections,
+            f"updates.{_describe_failures(summary['trainings'])}",
+            sections=sections,
             explorable=True,
         )
 
@@ -288,7 +284,7 @@ def _train(
         return run_job(job, folder / "runs" / name)
 
 
-def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Illustration:
+def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Shown:
     return plotting.save_figure(figure, folder.figures / f"{name}.png"), caption
 
 
@@ -297,7 +293,7 @@ def _truth_section(
     folder: RunFolder,
     ground: OwnGroundTruth,
     truth: Mapping[str, Any],
-    arena: Illustration,
+    arena: Shown,
 ) -> Section:
     """Draw the ground truth, and describe it."""
     successor, d, principal = (

@@ -14,6 +14,7 @@ from tyro.conf import UseAppendAction, arg
 from rlreps.app.job import Context, Printed
 from rlreps.app.jobs.train import CHOICES as CHOICES
 from rlreps.app.jobs.train import NAMES as NAMES
+from rlreps.config import as_json
 from rlreps.report.table import Table, with_interval
 from rlreps.stats import interval_columns, mean_interval
 from rlreps.study import (
@@ -96,16 +97,6 @@ def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> 
     ]
 
 
-class Store(NamedTuple):
-    """The store of a sweep, as the data of an experiment."""
-
-    store: MatrixStore
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Identify its matrix."""
-        return describe_matrix(self.store)
-
-
 class Plan(NamedTuple):
     """What a sweep trains, and on what."""
 
@@ -116,7 +107,7 @@ class Plan(NamedTuple):
 
     def __reduce__(self) -> tuple[Callable[..., "Plan"], tuple[Any, ...]]:
         """Pickle what to train: another process reads the store."""
-        return _plan, (self.config, Store(self.store))
+        return _plan, (self.config, self.store)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,6 +119,9 @@ class Sweep(StudyRun):
     """
 
     takes: ClassVar = ("devices", "jobs")
+
+    def describe(self) -> Mapping[str, Any]:
+        return {MATRIX: describe_matrix(self.loaded), **as_json(self.config)}
 
     def check(self, context: Context) -> None:
         super().check(context)
@@ -219,7 +213,7 @@ def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
         title=f"Sweep over {', '.join(map(flag_of, config.grid))}",
         paper="",
         presets={},
-        load=lambda path: Store(open_store(path or Path())),
+        load=lambda path: open_store(path or Path()),
         check=_plan,
         cells=lambda run: {str(at): group for at, group in enumerate(run.data.groups, start=1)},
         measure=_measure,
@@ -255,19 +249,14 @@ _EXPLANATION = (
 )
 
 
-def _plan(config: SweepConfig, data: Store) -> Plan:
+def _plan(config: SweepConfig, store: MatrixStore) -> Plan:
     """Group the points by program."""
-    store = data.store
     truth = ground_truth_for(store.path, max(point.config.num_features for point in config.points))
-    return Plan(
-        config,
-        store,
-        truth,
-        groups_of(
-            config,
-            lambda point: learner_for(point, truth, store.shape[1], resets_diverged=True),
-        ),
-    )
+
+    def make(point: TrainingConfig) -> Learner:
+        return learner_for(point, truth, store.shape[1], resets_diverged=True)
+
+    return Plan(config, store, truth, groups_of(config, make))
 
 
 def _measure(run: Run[SweepConfig], name: str, group: Group) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from rlreps.agents.config import (
     require_memory_for_agents,
 )
 from rlreps.agents.dqn import DQN, AgentState
-from rlreps.agents.features import Prior
 from rlreps.agents.hosts import reaches_out
 from rlreps.agents.loop import make_agent_for, make_program
 from rlreps.agents.metrics import make_measure, make_measurement
+from rlreps.agents.prior import Prior
 from rlreps.agents.program import AgentProgram
 from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
 from rlreps.app.evaluate import named_store

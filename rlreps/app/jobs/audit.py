@@ -14,7 +14,7 @@ from rlreps.app.jobs.fit import Collection, read_data
 from rlreps.auditing import Audit, audit
 from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
-from rlreps.files import DAMAGED, open_regular
+from rlreps.files import DAMAGED, read_arrays
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
@@ -140,13 +140,11 @@ class AuditFeatures(Job[Audit]):
 
 def _read_array(path: Path) -> np.ndarray:
     try:
-        with open_regular(path) as stream:
-            array = np.load(stream, allow_pickle=False)
+        arrays = read_arrays(path)
     except DAMAGED as error:
         raise InputError(f"expected an .npy file, got {path}: {reason_of(error)}") from error
-    single = isinstance(array, np.ndarray)
-    require(single, "an .npy file of one array", f"{path}, an archive of several")
-    return np.asarray(array)
+    require([*arrays] == [""], "an .npy file of one array", f"{path}, an archive of several")
+    return arrays[""]
 
 
 def _digest(array: np.ndarray) -> str:
