@@ -18,7 +18,8 @@ LEVELS = [
     {"subspace", "encoders", "operators", "cumulants"},
     {"losses", "sources", "successor", "streaming"},
     {"training", "runs", "report", "plotting", "worlds"},
-    {"app", "auditing", "study", "explore"},
+    {"app", "auditing"},
+    {"study", "explore"},
     {"experiments"},
     {"__main__"},
 ]
