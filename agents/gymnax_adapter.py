@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.agents.host_observations import scale_of
+from rlreps.config import import_extra
 from rlreps.envs.core import TimeStep, pytree_dataclass
 from rlreps.errors import InputError, require
 from rlreps.files import parse_json
@@ -108,12 +109,7 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
             boolean, the environment has actions or observations that ``GymnaxEnvironment`` does not
             take, or the package gymnax is not installed.
     """
-    try:
-        import gymnax
-    except ImportError as error:
-        raise InputError(
-            f'expected the package gymnax for {name}, got none: pip install "rlreps[gymnax]"'
-        ) from error
+    gymnax = import_extra("gymnax", "gymnax", name)
     _, identifier, *rest = name.split(":", 2)
     known = ", ".join(gymnax.registered_envs)
     require(identifier in gymnax.registered_envs, f"an environment of gymnax ({known})", identifier)

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import dm_env  # type: ignore[import-untyped]
@@ -28,6 +27,7 @@ from rlreps.agents.host_observations import (
     map_observations,
     space_of_spec,
 )
+from rlreps.config import import_extra, import_object
 from rlreps.envs import ARENAS  # Registers environments with Gymnasium, too.
 from rlreps.errors import InputError, own_code, require, require_positive
 
@@ -294,30 +294,19 @@ def _import_module(name: str) -> str:
     module, colon, rest = name.partition(":")
     if not colon:
         return name
-    import_named(module, name)
+    require(all(module.split(".")), "a module's name before the environment's", name)
+    importlib.import_module(module)
     return rest
 
 
 def import_games(name: str) -> None:
     """Register the games of Atari or MinAtar if a name is one of them."""
     if name.startswith("MinAtar/") and name not in gymnasium.registry:
-        try:
-            import minatar.gym  # type: ignore[import-not-found]
-        except ImportError as error:
-            raise InputError(
-                f'expected the package minatar for {name}, got none: pip install "rlreps[minatar]"'
-            ) from error
-        minatar.gym.register_envs()
-    if not name.startswith("ALE/"):
-        return
-    try:
-        import ale_py
-    except ImportError as error:
-        raise InputError(
-            f'expected the package ale-py for {name}, got none: pip install "rlreps[atari]"'
-        ) from error
-    # Its banner would break the progress bar.
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        import_extra("minatar.gym", "minatar", name).register_envs()
+    if name.startswith("ALE/"):
+        ale_py = import_extra("ale_py", "atari", name)
+        # Its banner would break the progress bar.
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 class AsGymnasium(gymnasium.Env[Any, Any]):
@@ -376,11 +365,9 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
 def _factory(name: str) -> Callable[[int], dm_env.Environment]:
     """Find the function seed → environment of a name ``dm_env:MODULE:FUNCTION``."""
-    _, module, function = [*name.split(":"), "", ""][:3]
-    require(name.count(":") == 2 and bool(module and function), "dm_env:MODULE:FUNCTION", name)
-    make = getattr(import_named(module, name), function, None)
-    require(callable(make), f"a function {function} in {module}", name)
-    assert make is not None
+    require(name.count(":") == 2, "dm_env:MODULE:FUNCTION", name)
+    make = import_object(name.removeprefix(DM_ENV), "a function that makes a dm_env.Environment")
+    require(callable(make), f"{name} to name a function", make)
     is_seeded = "seed" in inspect.signature(make).parameters
 
     def make_one(seed: int) -> dm_env.Environment:
@@ -413,9 +400,3 @@ def reaches_out(name: str) -> bool:
     if kind == "puddle-world":
         return bool(rest) and rest not in ARENAS
     return bool(rest) and kind != "gymnax"
-
-
-def import_named(module: str, name: str) -> ModuleType:
-    """Import the module that an environment's name names."""
-    require(all(module.split(".")), "a module's name before the environment's", name)
-    return importlib.import_module(module)

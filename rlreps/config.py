@@ -194,6 +194,21 @@ def import_object(place: str, expected: str) -> Any:
         return getattr(importlib.import_module(module), name)
 
 
+def import_extra(module: str, extra: str, user: str) -> Any:
+    """Import a module that an extra of rlreps installs.
+
+    Raises:
+        InputError: If the package is not installed; the message names the extra.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0].replace("_", "-")
+        raise InputError(
+            f'expected the package {package} for {user}, got none: pip install "rlreps[{extra}]"'
+        ) from error
+
+
 def as_json(value: Any) -> Any:
     """Convert a configuration to plain JSON values.
 

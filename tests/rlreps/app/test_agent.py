@@ -107,7 +107,7 @@ BAD_ARGUMENTS = {
     "--method spin --per-action": "expected an objective with weights, a head for each action, fo",
     "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
     "--env CartPole-v1 --goal 0.2 0.5 0.1": "expected a goal for puddle-world alone, got 'CartPol",
-    "--env dm_env:rlreps.envs:none": "expected a function none in rlreps.envs, got 'dm_env:rlrep",
+    "--env dm_env:rlreps.envs:none": "expected a function that makes a dm_env.Environm",
     "--auxiliary-tasks cells --length-scale 1": "expected an option of rlreps agent train, got --l",
 }
 
