@@ -77,9 +77,9 @@ def read_results(results: Sequence[tuple[Any, Any]]) -> list[FinalFigures]:
     runs = []
     for label, result in named:
         if label in monitored:
-            found = monitored[label]
-            steps, curves = found.steps.tolist(), {RETURN: found.returns}
-            problem = {"environment": ", ".join(found.environments)}
+            log = monitored[label]
+            steps, curves = log.steps.tolist(), {RETURN: log.returns}
+            problem = {"environment": ", ".join(log.environments)}
             runs.append(_of_curves(label, [*logs[label]], steps, curves, int(steps[-1]), problem))
         elif isinstance(result, Path | str):
             runs += _read(label, RunFolder(Path(result)))

@@ -20,14 +20,6 @@ def start(path, config=CONFIG, kind="train"):
     return RunFolder.create_or_resume(path, kind=kind, config=config, provenance=PROVENANCE)
 
 
-def contents(folder):
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
 def test_a_run_starts_in_a_new_folder(tmp_path):
     folder = start(tmp_path / "deep/er/new")
     stored = json.loads((folder.path / "config.json").read_text())
@@ -36,9 +28,9 @@ def test_a_run_starts_in_a_new_folder(tmp_path):
     assert (folder.kind, folder.config, folder.provenance) == ("train", CONFIG, PROVENANCE)
 
 
-def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
+def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path, files_below):
     start(tmp_path)
-    before = contents(tmp_path)
+    before = files_below(tmp_path)
     again = RunFolder.create_or_resume(
         tmp_path,
         kind="train",
@@ -46,7 +38,7 @@ def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
         provenance={"device": "gpu"},
     )
     assert again.provenance == PROVENANCE
-    assert contents(tmp_path) == before
+    assert files_below(tmp_path) == before
 
 
 def test_a_folder_is_resumed_by_the_run_that_continues_its_own(tmp_path):
@@ -73,9 +65,9 @@ def test_a_folder_is_resumed_by_the_run_that_continues_its_own(tmp_path):
     assert (longer.identity, longer.read_summary()) == (first.identity, None)
 
 
-def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):
+def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path, files_below):
     start(tmp_path)
-    before = contents(tmp_path)
+    before = files_below(tmp_path)
     other = {"steps": 20, "encoder": {"name": "tabular", "hidden": [16, 16]}, "extra": True}
     with pytest.raises(InputError) as caught:
         start(tmp_path, other)
@@ -86,7 +78,7 @@ def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):
     assert "hidden" not in message
     with pytest.raises(InputError, match="holds a training run, not a quickstart"):
         start(tmp_path, kind="quickstart")
-    assert contents(tmp_path) == before
+    assert files_below(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -94,15 +86,15 @@ def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):
     # The last is one of version 0.1, which wrote no format.
     [b"\xff\xfe\x00", b"[]", b'{"kind": "train", "config": {}, "provenance": {}}'],
 )
-def test_a_configuration_that_cannot_be_read_is_an_input_error(tmp_path, content):
+def test_a_configuration_that_cannot_be_read_is_an_input_error(tmp_path, files_below, content):
     (tmp_path / "config.json").write_bytes(content)
     for open_it in (start, RunFolder):
         with pytest.raises(InputError, match=r"^expected .*(config\.json|format 2)"):
             open_it(tmp_path)
-    assert contents(tmp_path) == {"config.json": content}
+    assert files_below(tmp_path) == {"config.json": content}
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, files_below, monkeypatch):
     write_atomically(tmp_path / "file", b"old")
 
     def fail(source, target):
@@ -111,7 +103,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match=f"disk full: '{re.escape(str(tmp_path / 'file'))}'"):
         write_atomically(tmp_path / "file", b"new")
-    assert contents(tmp_path) == {"file": b"old"}
+    assert files_below(tmp_path) == {"file": b"old"}
 
 
 def test_metrics_come_back_and_no_file_holds_a_number_that_json_has_not(tmp_path):
