@@ -193,10 +193,14 @@ def test_no_command_begins_work_before_it_has_a_place_to_write(
     (tmp_path / "file").write_text("precious")
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "zarr.json").write_text("{}")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.tex").write_text("years of work")
+    occupied = [("notes", "a new or empty"), ("file", "")] if place in ("out", "made") else []
     for name, said in (
         ("s\\t", "a path in UTF-8 without"),
         ("file/below", "a folder to write in"),
         ("held/c/new", "a place outside the matrix store"),
+        *occupied,
     ):
         bad = name + Path(PLACES[place]).suffix
         assert f"expected {said}" in refused(*given(command, toy_store, **{place: bad}))

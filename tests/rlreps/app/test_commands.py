@@ -24,13 +24,6 @@ GENERATE = words("--bins 8 --rollouts 40 --horizon 60 --discount 0.9 --block-row
 """The settings of the toy store."""
 
 
-@pytest.fixture(scope="module")
-def trained(toy_store, tmp_path_factory):
-    out = tmp_path_factory.mktemp("trained") / "run"
-    main(["train", str(toy_store), "--out", str(out), *TRAIN])
-    return out
-
-
 @pytest.mark.integration
 def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -122,34 +115,15 @@ def test_a_store_that_cannot_be_used_is_refused_by_every_command_that_reads_it(
         assert how in ("missing", "metadata") or "block 1" in message or "missing: 1" in message
 
 
-def test_an_output_folder_with_something_else_in_it_is_refused(
-    refused, toy_store, trained, tmp_path
-):
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "thesis.tex").write_text("years of work")
-    (tmp_path / "file").write_text("precious")
-    shutil.copytree(trained, tmp_path / "run")
-    for command, other_run in (
-        (["train", toy_store, *TRAIN, "--steps", "40"], "expected steps=60, got 40"),
-        (["quickstart", "--preset", "smoke"], "holds a training run, not a quickstart"),
-        (["successor", "generate", *GENERATE], "other files"),
-    ):
-        for name, said in ("notes", "thesis.tex"), ("file", "file"), ("run", other_run):
-            assert said in refused(*command, "--out", tmp_path / name)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("trian", r"expected a command of rlreps \(.*\), got 'trian'; did you mean train\?"),
-        ("quickstart", "--out"),
         (
             "successor generate --method transition --rollouts 9",
             "got --rollouts; options of transition: .*--points, --refinement",
         ),
         ("train psi --out run --method danskin_lissa --kappa0 0", r"kappa0 in \(0, 2\), got 0.0"),
-        ("train psi --out run --steps ten", "--steps to be an integer, got 'ten'"),
-        ("train psi --out run --stepz 5", "--stepz"),
         ("successor generate --executor dask", "executor as MODULE:NAME, got 'dask'"),
         ("successor generate --executor nowhere:f", "at nowhere:f, got ModuleNotFoundError"),
         ("successor generate --executor builtins:list", r"concurrent.futures.Executor, got \[\]"),
