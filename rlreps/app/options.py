@@ -8,8 +8,6 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import io
-import itertools
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -371,25 +369,16 @@ def parse(
     if not asked_for_help:
         parser.check(prog)
     try:
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            values: Any = tyro.cli(
-                form.cls,
-                prog=prog,
-                description=form.cls.__doc__,
-                args=parser.arguments,
-                config=(tyro.conf.OmitArgPrefixes,),
-            )
+        values: Any = tyro.cli(
+            form.cls,
+            prog=prog,
+            description=form.cls.__doc__,
+            args=parser.arguments,
+            config=(tyro.conf.OmitArgPrefixes,),
+        )
     except SystemExit as ending:
-        if ending.code != 2:
+        if not ending.code:  # After help.
             print(parser.options_by_class(prog), end="")
-            raise
-        # ``check`` knows what tyro refuses; this is for what a later tyro may refuse besides.
-        # tyro frames its reason, then draws a line and explains the option.
-        framed = [line.strip("│ ") for line in said.getvalue().splitlines()[1:]]
-        reason = " ".join(itertools.takewhile(lambda line: "──" not in line, framed))
-        given = " ".join(parser.arguments)
-        raise InputError(
-            f"expected arguments as {prog} --help lists them, got {given}: {reason}"
-        ) from None
+        raise
     built: C = form.build(values)
     return built

@@ -122,10 +122,3 @@ def test_arguments_that_do_not_fit_are_refused_in_one_line(arguments, message):
         parse_command(arguments.split())
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_what_a_later_tyro_refuses_besides_is_said_with_its_reason(monkeypatch):
-    monkeypatch.setattr(_Parser, "check", lambda self, prog: None)
-    with pytest.raises(InputError) as raised:
-        parse_command(["train", "store", "--out", "run", "--steps", "ten"])
-    assert "got store --out run --steps ten: Error parsing --steps: inv" in str(raised.value)
