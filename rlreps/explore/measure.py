@@ -35,7 +35,12 @@ from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid, Grid
 from rlreps.successor.measure.settings import TransitionSettings
-from rlreps.successor.truth.ground_truth import GroundTruth, environment_of, state_cells
+from rlreps.successor.truth.ground_truth import (
+    GroundTruth,
+    environment_of,
+    read_states,
+    state_cells,
+)
 from rlreps.successor.truth.released import load, released_names
 from rlreps.successor.truth.store import STORE, MatrixStore, find_store, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
@@ -106,12 +111,14 @@ def _make_stored_page(store: MatrixStore, components: int) -> _Page:
     principal = principal_subspace(store, decomposition, progress=progress_bar)
     error = sampling_error(open_estimates(store.path), progress=progress_bar)
     grid, states = state_cells(store)
+    seen = read_states(store).get("observations")
     truth = GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[states]),
         matrix=None,
         principal=principal,
         settings=settings,
         error=None if error is None else error.noise_floor,
+        observed=None if seen is None else jnp.asarray(seen),
     )
     kept = principal.truncated(min(components, principal.basis.shape[1]))
     moves, blocks = _count_moves(settings, cells), StoreBlocks(store)
@@ -145,7 +152,7 @@ def _make_stored_page(store: MatrixStore, components: int) -> _Page:
     )
     page.arrays.add_numbers("row_energies", energies)
     if whole:
-        page.arrays.add_maps("rows", matrix.T, later=True)
+        page.arrays.add_maps("rows", matrix[cells.order].T, later=True)
     return page
 
 

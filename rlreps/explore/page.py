@@ -36,13 +36,18 @@ class MapGrid:
 
     Attributes:
         grid: The cells, along two axes.
-        states: The cells that are states, rising, [n].
+        states: The cell of each state, [n].
         outlines: Closed lines to draw on every map, [points, 2] each, in the box's units.
     """
 
     grid: BoxGrid
     states: npt.NDArray[np.int64]
     outlines: Sequence[npt.NDArray[np.float64]] = ()
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The states by rising cell, [n]."""
+        return np.argsort(self.states)
 
     def to_maps(self, values: np.ndarray) -> np.ndarray:
         """Return values of states [n, ...] as maps [..., rows, columns], 0 where no state is."""

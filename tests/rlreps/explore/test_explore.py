@@ -134,6 +134,23 @@ def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
     assert run["curve"][1] == pytest.approx([r["subspace_distance"][0] for r in records], rel=1e-6)
 
 
+def test_rows_of_states_that_do_not_rise_with_their_cells_are_found_by_their_cells(tmp_path):
+    # A world's states are numbered as they were found; the page counts cells.
+    cells, generator = np.array([5, 0, 3, 2]), np.random.default_rng(0)
+    matrix = generator.uniform(size=(4, 4)).astype(np.float32)
+    seen = generator.normal(size=(4, 7)).astype(np.float32)
+    grid = BoxGrid((0, 0), (3, 2), (3, 2))
+    save_matrix(tmp_path / "own", matrix, grid, cells=cells, observations=seen)
+    contents = Contents(explore([tmp_path / "own"], tmp_path / "page.html").read_text("utf-8"))
+    rows = contents["rows"].reshape(4, 6)  # The script looks a state up among the rising cells.
+    wanted = np.zeros((4, 6))
+    wanted[np.ix_([3, 0, 2, 1], cells)] = matrix
+    np.testing.assert_allclose(rows, wanted, atol=1e-4)
+    # Checkpoints of a run on the store see what it was trained on.
+    truth = workflow._make_stored_page(open_store(tmp_path / "own"), 2).truth
+    np.testing.assert_array_equal(truth.observations, seen)
+
+
 @pytest.fixture(scope="module")
 def fitted(toy_store, tmp_path_factory):
     """The page of a fit to positions, and the positions from which its rows start."""
