@@ -19,6 +19,7 @@ from rlreps.app.jobs.train import KIND
 from rlreps.app.options import Choice
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_positive
+from rlreps.plotting.images import as_frames
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
@@ -112,8 +113,9 @@ def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d
         return plotting.plot_slices(
             components, grid=grid, cells=truth.cells, values=values, cosines=cosines
         )
-    if grid is not None and len(grid.bins) == 1 and seen is not None and seen.ndim == 4:
-        return plotting.plot_extremes(components["ground truth"], np.asarray(seen))
+    frames = None if seen is None else as_frames(np.asarray(seen))
+    if grid is not None and len(grid.bins) == 1 and frames is not None:
+        return plotting.plot_extremes(components["ground truth"], frames)
     return plotting.plot_components(
         components,
         grid=truth.grid,

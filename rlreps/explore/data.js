@@ -10,12 +10,20 @@
  * @property {number[]} [scales] Of maps: the value of one unit of each map.
  *
  * @typedef {object} Source Where the rows come from; see _make_page in measure.py.
- * @property {"rows" | "chain" | "rank"} kind
+ * @property {"rows" | "chain" | "rank" | "none"} kind
  * @property {string} label
  * @property {string} reference
  * @property {number} steps Number of exact steps of the chain.
  * @property {number} difference Root mean square difference from the reference.
  * @property {number | null} samplingError
+ *
+ * @typedef {object} Frames Pictures of the states on a sheet, if they are not in a plane; see Frames in page.py.
+ * @property {number} width Of one frame.
+ * @property {number} height
+ * @property {number} across Frames in a line of the sheet.
+ * @property {number} different Number of different frames.
+ * @property {Record<string, string[]>} values
+ * @property {number} total
  *
  * @typedef {object} Run What a run has learned; see Arrays.add_run in page.py.
  * @property {string} label
@@ -32,7 +40,8 @@
  * @property {number} rows
  * @property {[number, number]} low
  * @property {[number, number]} high
- * @property {[string, string]} axes
+ * @property {string[]} axes
+ * @property {Frames | null} frames
  * @property {[number, number][][]} outlines
  * @property {Record<string, string>} about
  * @property {number | null} discount
@@ -71,10 +80,12 @@ export const $ = (id) => get(id, HTMLElement);
 
 /** @type {Description} */
 export const description = JSON.parse($("described").textContent ?? "");
-export const { columns, rows, countStart, source, runs } = description;
+export const { columns, rows, countStart, source, runs, frames } = description;
 export const discount = description.discount ?? NaN, horizon = description.horizon ?? NaN;
 /** Number of cells; every map and every row has one number for each, 0 where no state is. */
 export const N = columns * rows;
+/** What a map shows of a state. */
+export const unit = frames ? "state" : "cell";
 /** Number of components. */
 export const K = description.components;
 
@@ -82,6 +93,8 @@ export const K = description.components;
 export const arrays = {};
 /** The cells that are states, rising. */
 export let states = new Int32Array(0);
+/** The frames of the states. */
+export const sheet = new Image();
 
 /**
  * Load the arrays of the first drawing, or those that are read later.
@@ -91,6 +104,9 @@ export async function loadArrays(later) {
   for (const [name, packed] of Object.entries(description.arrays))
     if (packed.later === later) arrays[name] = await unpack(name, packed);
   states = Int32Array.from(arrays.states.keys()).filter((cell) => arrays.states[cell]);
+  if (!frames || later) return;
+  sheet.src = `data:image/png;base64,${$("array-sheet").textContent}`;
+  await sheet.decode();
 }
 
 /**
@@ -140,11 +156,11 @@ function joinPlanes(bytes, type) {
 /* ---- Cells ---- */
 
 /**
- * Return the coordinates of a cell's centre.
+ * Return the coordinates of a cell's centre, or the numbers that describe a frame.
  * @param {number} cell
- * @returns {[number, number]}
  */
 export function locate(cell) {
+  if (frames) return description.axes.map((_, axis) => arrays.places[axis * N + cell]);
   const { low, high } = description;
   return [
     low[0] + (cell % columns + 0.5) / columns * (high[0] - low[0]),
@@ -154,7 +170,10 @@ export function locate(cell) {
 
 /** @param {number} cell */
 export function describePlace(cell) {
-  return locate(cell).map((at, axis) => `${description.axes[axis]} = ${formatNumber(at)}`).join(", ");
+  return locate(cell).map((at, axis) => {
+    const name = description.axes[axis], text = frames?.values[name]?.[at];
+    return text ?? `${name} = ${formatNumber(at, frames ? 6 : 3)}`;
+  }).filter(Boolean).join(", ");
 }
 
 /**

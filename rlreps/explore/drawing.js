@@ -1,9 +1,16 @@
 // @ts-check
-// Maps of cells and charts of curves on canvases.
+// Maps of cells, of the plane or of frames, and charts of curves on canvases.
 
-import { arrays, columns, description, formatNumber, rows, states } from "./data.js";
+import { N, arrays, columns, description, formatNumber, frames, rows, sheet, states, unit } from "./data.js";
 
-/** @typedef {(context: CanvasRenderingContext2D, width: number, height: number) => void} Overlay */
+/**
+ * @typedef {object} Layout Where a canvas shows cells: line by line, from the top left.
+ * @property {Int32Array} cells
+ * @property {number} columns
+ * @property {number} rows
+ *
+ * @typedef {(context: CanvasRenderingContext2D, width: number, height: number, layout: Layout) => void} Overlay
+ */
 
 /* ---- Colours ---- */
 
@@ -48,10 +55,17 @@ export function contextOf(canvas) {
 }
 
 const picture = document.createElement("canvas");
-picture.width = columns;
-picture.height = rows;
-const image = contextOf(picture).createImageData(columns, rows);
-const pixels = new Uint32Array(image.data.buffer);
+let image = contextOf(picture).createImageData(1, 1);
+
+/** @param {Layout} layout */
+function pixelsOf(layout) {
+  if (image.width !== layout.columns || image.height !== layout.rows) {
+    picture.width = layout.columns;
+    picture.height = layout.rows;
+    image = contextOf(picture).createImageData(layout.columns, layout.rows);
+  }
+  return new Uint32Array(image.data.buffer);
+}
 
 /** @type {WeakMap<HTMLCanvasElement, {width: number, height: number}>} */
 let sizes = new WeakMap();
@@ -63,15 +77,15 @@ export function forgetSizes() { sizes = new WeakMap(); }
  * Return a canvas's context and its size in the page's pixels. The width is read when the window
  * changes and not in between: reading makes the browser lay out.
  * @param {HTMLCanvasElement} canvas
- * @param {number} [fixedHeight] Without it, the canvas is a square.
+ * @param {(width: number) => number} heightOf
  */
-function prepare(canvas, fixedHeight) {
+function prepare(canvas, heightOf) {
   const context = contextOf(canvas);
   let size = sizes.get(canvas);
   if (!size) {
     const ratio = Math.min(window.devicePixelRatio || 1, 2);
     const width = Math.max(1, canvas.clientWidth);
-    size = { width, height: fixedHeight ?? width };
+    size = { width, height: heightOf(width) };
     sizes.set(canvas, size);
     canvas.style.height = `${size.height}px`;
     canvas.width = Math.round(width * ratio);
@@ -91,6 +105,85 @@ export function drawLine(context, points) {
   context.stroke();
 }
 
+/* ---- Layouts ---- */
+
+/** Sides of a square of a frame's area, in pixels, and the height of a map by its width where they allow. */
+const SMALLEST_FRAME = 28, LARGEST_FRAME = 96, FRAMES_AREA = 0.45;
+/** On a phone, for maps that are only compared with the one above them. */
+const SMALLEST_COMPARED = 20;
+let order = Int32Array.from({ length: N }, (_, place) =>
+  (rows - 1 - Math.floor(place / columns)) * columns + place % columns);
+
+/**
+ * Sort cells, the largest first.
+ * @param {ArrayLike<number>} values
+ */
+function sortCells(values) { return states.slice().sort((one, other) => values[other] - values[one]); }
+
+/**
+ * Order the frames by values, or by number.
+ * @param {ArrayLike<number> | null} values
+ */
+export function orderFrames(values) { order = values ? sortCells(values) : states; }
+
+/**
+ * Return the layout of a canvas: the plane, or as many frames in a line as are well seen.
+ * @param {HTMLCanvasElement} canvas
+ * @returns {Layout}
+ */
+export function layoutOf(canvas) {
+  if (!frames) return { cells: order, columns, rows };
+  const width = sizes.get(canvas)?.width ?? canvas.clientWidth;
+  const compared = window.innerWidth <= 700 && !canvas.matches("#row-whole, #reward-map");
+  const least = compared ? SMALLEST_COMPARED : SMALLEST_FRAME;
+  const side = Math.min(LARGEST_FRAME, Math.max(least, width * Math.sqrt(FRAMES_AREA / N)));
+  const across = Math.max(1, Math.floor(width / (side * Math.sqrt(frames.width / frames.height))));
+  return { cells: order, columns: across, rows: Math.ceil(N / across) };
+}
+
+/**
+ * Return the layout of the frames at both ends of a component, the greatest first.
+ * @param {ArrayLike<number>} values
+ * @returns {Layout}
+ */
+export function layOutEnds(values) {
+  const sorted = sortCells(values), each = N >= 16 ? 8 : Math.min(4, N >> 1), across = Math.min(4, each);
+  const cells = Int32Array.from([...sorted.subarray(0, each), ...sorted.subarray(N - each)]);
+  return { cells, columns: across, rows: 2 * each / across };
+}
+
+/**
+ * Draw the frames of a layout, each within the colour of its value.
+ * @param {CanvasRenderingContext2D} context
+ * @param {number} width
+ * @param {number} height
+ * @param {Layout} layout
+ * @param {import("./data.js").Frames} sizes
+ */
+function drawFrames(context, width, height, layout, { width: wide, height: high, across }) {
+  const w = width / layout.columns, h = height / layout.rows, border = Math.max(3, 0.1 * Math.min(w, h));
+  context.imageSmoothingEnabled = w < wide;
+  context.imageSmoothingQuality = "high";
+  layout.cells.forEach((cell, place) => {
+    const at = arrays.frames[cell], x = place % layout.columns * w, y = Math.floor(place / layout.columns) * h;
+    context.drawImage(sheet, at % across * wide, Math.floor(at / across) * high, wide, high,
+      x + border, y + border, w - 2 * border, h - 2 * border);
+  });
+}
+
+/**
+ * Draw the frame of a state as it is.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} cell
+ * @param {import("./data.js").Frames} sizes
+ */
+export function drawFrame(canvas, cell, { width, height, across }) {
+  canvas.width = width;
+  canvas.height = height;
+  const at = arrays.frames[cell];
+  contextOf(canvas).drawImage(sheet, -(at % across) * width, -Math.floor(at / across) * height);
+}
+
 /* ---- Maps ---- */
 
 /**
@@ -104,31 +197,35 @@ export function drawLine(context, points) {
  * @param {boolean} [options.root] Whether colours go by the square root.
  * @param {Overlay | null} [options.overlay]
  * @param {number} [options.beyond] Value of the state's own cell, which may lie outside the colours.
+ * @param {Layout} [options.layout]
  */
-export function drawMap(canvas, values, low, high, { signed = false, root = false, overlay, beyond } = {}) {
+export function drawMap(canvas, values, low, high, options = {}) {
+  const { signed = false, root = false, overlay, beyond, layout = layoutOf(canvas) } = options;
   const colours = signed ? SIGNED : SEQUENTIAL, scale = high > low ? 1 / (high - low) : 0;
   const inside = arrays.states;
   let below = false, above = false;
-  for (let row = 0, cell = 0; row < rows; row++) {
-    let pixel = (rows - 1 - row) * columns;
-    for (let column = 0; column < columns; column++, cell++, pixel++) {
-      if (!inside[cell]) { pixels[pixel] = MISSING; continue; }
-      let share = (values[cell] - low) * scale;
-      below ||= share < -1e-3;
-      above ||= share > 1.001;
-      share = share > 0 ? (share < 1 ? share : 1) : 0;
-      if (root) share = signed ? rootFromMiddle(share) : Math.sqrt(share);
-      pixels[pixel] = colours[(share * 255 + 0.5) | 0];
-    }
+  const pixels = pixelsOf(layout);
+  for (let pixel = 0; pixel < pixels.length; pixel++) {
+    const cell = layout.cells[pixel];
+    if (!inside[cell]) { pixels[pixel] = frames ? 0 : MISSING; continue; }
+    let share = (values[cell] - low) * scale;
+    below ||= share < -1e-3;
+    above ||= share > 1.001;
+    share = share > 0 ? (share < 1 ? share : 1) : 0;
+    if (root) share = signed ? rootFromMiddle(share) : Math.sqrt(share);
+    pixels[pixel] = colours[(share * 255 + 0.5) | 0];
   }
   contextOf(picture).putImageData(image, 0, 0);
-  const { context, width, height } = prepare(canvas);
+  const shape = frames ? frames.height / frames.width * layout.rows / layout.columns : 1;
+  const { context, width, height } = prepare(canvas, (width) => shape * width);
+  context.clearRect(0, 0, width, height);
   context.imageSmoothingEnabled = false;
   context.drawImage(picture, 0, 0, width, height);
-  drawOutlines(context, width, height);
-  overlay?.(context, width, height);
+  if (frames) drawFrames(context, width, height, layout, frames);
+  drawOutlines(context, width, height, layout);
+  overlay?.(context, width, height, layout);
   if (!canvas.id) return;
-  const own = beyond !== undefined && (beyond > high || beyond < low) ? `; own cell ${formatNumber(beyond)}` : "";
+  const own = beyond !== undefined && (beyond > high || beyond < low) ? `; own ${unit} ${formatNumber(beyond)}` : "";
   const [least, most] = [below ? "≤ " : "", above && beyond === undefined ? "≥ " : ""];
   drawBar(canvas.id, least + formatNumber(low), most + formatNumber(high) + own, colours, root);
 }
@@ -200,14 +297,15 @@ function drawBar(id, low, high, colours, root) {
  * @returns {Overlay}
  */
 export function markCell(cell) {
-  return (context, width, height) => {
-    const x = (cell % columns + 0.5) / columns * width;
-    const y = (1 - (Math.floor(cell / columns) + 0.5) / rows) * height;
+  return (context, width, height, { cells, columns, rows }) => {
+    const place = cells.indexOf(cell), w = width / columns, h = height / rows;
+    const x = (place % columns + 0.5) * w, y = (Math.floor(place / columns) + 0.5) * h;
     for (const [thickness, colour] of /** @type {[number, string][]} */ ([[3.5, "#ffffff"], [1.5, "#1b1b1b"]])) {
       context.strokeStyle = colour;
       context.lineWidth = thickness;
       context.beginPath();
-      context.arc(x, y, 6, 0, 2 * Math.PI);
+      if (frames) context.rect(x - w / 2 + 1.5, y - h / 2 + 1.5, w - 3, h - 3);
+      else context.arc(x, y, 6, 0, 2 * Math.PI);
       context.stroke();
     }
   };
@@ -283,7 +381,7 @@ export const DASHES = [[], [7, 3], [2, 3], [7, 3, 2, 3], [11, 3, 3, 3]];
  * @param {number[]} [contents.levels] Heights of horizontal, dashed lines.
  */
 export function drawChart(canvas, { lines, x, y, xRange, yRange, logY = false, marks = [], levels = [] }) {
-  const { context, width, height } = prepare(canvas, 256);
+  const { context, width, height } = prepare(canvas, () => 256);
   const box = { left: 58, right: width - 24, top: 10, bottom: height - 40 };
   /** @param {number} v */
   const up = (v) => (logY ? Math.log10(v) : v);

@@ -2,19 +2,24 @@
 // The page's sections, their controls, the address that holds the view, and exports.
 
 import {
-  $, K, N, arrays, columns, describePlace, description, formatNumber, formatShare, get, loadArrays, locate,
-  nearestState, rows, runs, source, states,
+  $, K, N, arrays, columns, describePlace, description, formatNumber, formatShare, frames, get, loadArrays, locate,
+  nearestState, rows, runs, source, states, unit,
 } from "./data.js";
 import {
-  DASHES, contextOf, drawActions, drawChart, drawLine, drawMap, findExtent, forgetSizes, markCell, seriesColour,
+  DASHES, contextOf, drawActions, drawChart, drawFrame, drawLine, drawMap, findExtent, forgetSizes, layOutEnds, layoutOf,
+  markCell, orderFrames, seriesColour,
 } from "./drawing.js";
 import {
   chooseActions, combine, completeSums, computeRankRow, computeRow, computeValue, dot, energyLeft, energyShare,
   moves, norm, orthonormalise, subtract,
 } from "./sums.js";
 
-/** What the reader has chosen; `step` is infinite for the last one, `features` -1 for the true components. */
+/**
+ * What the reader has chosen; `step` is infinite for the last one, `features` -1 for the true components.
+ * `order` of frames is "number", "row", "value" or the number of a component.
+ */
 const view = {
+  order: "number",
   state: 0, d: Math.min(10, K), root: true, first: 0, step: Infinity, features: -1, arrows: true, pinned: false,
 };
 const reward = new Float64Array(N);
@@ -68,6 +73,7 @@ function label(id, text) { $(id).setAttribute("aria-label", text); }
 function encodeView() {
   const parts = [`s=${view.state}`, `d=${view.d}`];
   if (!view.root) parts.push("m=linear");
+  if (view.order !== "number") parts.push(`o=${view.order}`);
   if (view.first) parts.push(`c=${view.first + 1}`);
   if (Number.isFinite(view.step)) parts.push(`t=${view.step}`);
   if (view.features >= 0) parts.push(`f=${view.features + 1}`);
@@ -96,11 +102,13 @@ function decodeView(text) {
     const value = entries.has(name) ? Number(entries.get(name)) : NaN;
     return Number.isInteger(value) && value >= low && value <= high ? value : otherwise;
   };
-  const middle = nearestState(Math.floor(rows / 2) * columns + Math.floor(columns / 2));
+  const middle = frames ? 0 : nearestState(Math.floor(rows / 2) * columns + Math.floor(columns / 2));
   view.state = nearestState(number("s", 0, N - 1, middle));
   view.pinned = entries.has("s");
   view.d = number("d", 1, K, Math.min(10, K));
   view.root = entries.get("m") !== "linear";
+  const order = entries.get("o") ?? "";
+  view.order = [...choiceOf("order").options].some(({ value }) => value === order) ? order : "number";
   view.first = number("c", 1, K, 1) - 1;
   view.step = number("t", 0, 1e15, Infinity);
   view.features = number("f", 1, runs.length, 0) - 1;
@@ -124,6 +132,7 @@ function keepAddress() {
 /* ---- Rows ---- */
 
 function drawRows() {
+  if (source.kind === "none") return;
   const { state, d } = view;
   if (cache.rowOf !== state) { cache.row = computeRow(state); cache.rowOf = state; }
   const row = cache.row, rank = computeRankRow(state, d), lost = subtract(row, rank);
@@ -141,16 +150,30 @@ function drawRows() {
   else for (const cell of states) energy += (row[cell] - tasks[cell] - means[state]) ** 2;
   cache.error = Math.sqrt(lostEnergy / energy);
   document.querySelectorAll("[data-d]").forEach((element) => { element.textContent = String(d); });
+  if (frames) {
+    drawFrame(canvasOf("chosen"), state, frames);
+    label("chosen", `Frame of the chosen state: ${describePlace(state)}`);
+  }
   $("rows-status").textContent =
-    `State ${describePlace(state)}. Rank ${d} leaves ${formatShare(cache.error)} of its centred row` +
-    ` (root mean square ${formatNumber(Math.sqrt(lostEnergy / states.length))} a cell); all states together: ` +
+    `${frames ? "Chosen:" : "State"} ${describePlace(state)}. Rank ${d} leaves ${formatShare(cache.error)} of its centred row` +
+    ` (root mean square ${formatNumber(Math.sqrt(lostEnergy / states.length))} a ${unit}); all states together: ` +
     `${formatShare(Math.sqrt(Math.max(0, 1 - energyShare(d))))}.`;
   /** @param {Float64Array} map */
   const range = (map) => `from ${formatNumber(findExtent(map)[0])} to ${formatNumber(findExtent(map)[1])}`;
   label("row-whole", `${$("source-title").textContent} at ${describePlace(state)}: ${range(row)}`);
   label("row-rank", `The same row at rank ${d}: ${range(rank)}`);
   const most = formatNumber(Math.max(limit, Math.abs(lost[state])));
-  label("row-lost", `What rank ${d} loses of the row: at most ${most} in a cell`);
+  label("row-lost", `What rank ${d} loses of the row: at most ${most} in a ${unit}`);
+}
+
+/** Order the frames anew: not while the pointer moves, since they would flee from it. */
+function sortFrames() {
+  if (!frames || source.kind === "none") return;
+  const { order, state } = view, component = Number(order) - 1;
+  orderFrames(order === "row" ? computeRow(state) : order === "value" ? computeValue(reward)
+    : order === "number" ? null : arrays.left.subarray(component * N, (component + 1) * N));
+  cache.rewardDrawn = false;
+  requestDrawing("rows", "reward");
 }
 
 /* ---- Components ---- */
@@ -175,6 +198,7 @@ function describeDirections(run) {
 function layOutComponents() {
   const sets = $("component-maps"), width = sets.clientWidth || 1000;
   perPage = Math.min(K, width < 480 ? 3 : width < 800 ? 5 : 10);
+  if (frames) perPage = Math.min(K, width < 480 ? 2 : 5);
   sets.textContent = "";
   for (const name of ["true", ...runs.map((run) => run.label)]) {
     const set = document.createElement("div"), heading = document.createElement("div");
@@ -215,12 +239,15 @@ function drawComponents() {
       let limit = 0;
       for (let cell = k * N; cell < (k + 1) * N; cell++) limit = Math.max(limit, Math.abs(arrays.left[cell]));
       const canvas = /** @type {HTMLCanvasElement} */ (figure.children[0]);
-      drawMap(canvas, maps.subarray(k * N, (k + 1) * N), -limit, limit, { signed: true });
+      const map = maps.subarray(k * N, (k + 1) * N), layout = frames ? layOutEnds(map) : undefined;
+      drawMap(canvas, map, -limit, limit, { signed: true, layout });
       const caption = run ? `|cos| ${run.cosines[index][k]?.toFixed(3) ?? "–"}`
         : `${k + 1}: ±${formatNumber(limit, 2)}`;
       figure.children[1].textContent = caption;
       const name = run ? `${run.label} at update ${run.steps[index]}` : "true";
-      canvas.setAttribute("aria-label", `Component ${k + 1}, ${name}: ${caption}`);
+      canvas.setAttribute("aria-label", `Component ${k + 1}, ${name}: ${caption}` +
+        (layout ? `; greatest at ${describePlace(layout.cells[0])}, ` +
+          `least at ${describePlace(layout.cells[layout.cells.length - 1])}` : ""));
     });
   });
   if (allSteps.length > 1) {
@@ -322,7 +349,7 @@ function chosenBasis() {
 
 function drawReward() {
   const chosen = chosenBasis();
-  if (!chosen) return;
+  if (!chosen || source.kind === "none") return;
   const { run, basis, d } = chosen;
   if (!cache.value) {
     cache.value = computeValue(reward);
@@ -365,20 +392,21 @@ function drawReward() {
   $("reward-status").textContent = text;
   label("value-whole", `Value of the painted reward: from ${formatNumber(low)} to ${formatNumber(high)}`);
   label("value-linear", `The value, linear in ${name}: ${text}`);
-  label("value-lost", `Difference: at most ${formatNumber(limit)} in a cell`);
+  label("value-lost", `Difference: at most ${formatNumber(limit)} in a ${unit}`);
 }
 
 function drawRewardMap() {
   const overlay = cursor === null ? null : markCell(cursor);
   drawMap(canvasOf("reward-map"), reward, -1, 1, { signed: true, overlay });
   const plus = reward.filter((value) => value > 0).length, minus = reward.filter((value) => value < 0).length;
-  label("reward-map", `Reward: +1 in ${plus} cells, −1 in ${minus} cells` +
+  label("reward-map", `Reward: +1 in ${plus} ${unit}s, −1 in ${minus} ${unit}s` +
     (cursor === null ? "" : `; brush at ${describePlace(cursor)}`));
 }
 
 function paintGoal() {
   reward.fill(0);
-  for (const cell of states) {
+  if (frames) reward[view.state] = 1;
+  else for (const cell of states) {
     const x = (cell % columns + 0.5) / columns, y = (Math.floor(cell / columns) + 0.5) / rows;
     if ((x - 0.85) ** 2 + (y - 0.85) ** 2 < 0.01) reward[cell] = 1;
   }
@@ -387,11 +415,12 @@ function paintGoal() {
 /** @param {number} cell */
 function paintAround(cell) {
   const radius = Number(choiceOf("width").value) / 2, value = Number(choiceOf("brush").value);
-  const row = Math.floor(cell / columns), column = cell % columns, reach = Math.ceil(radius);
+  const { cells, columns, rows } = layoutOf(canvasOf("reward-map")), place = cells.indexOf(cell);
+  const row = Math.floor(place / columns), column = place % columns, reach = Math.ceil(radius);
   for (let i = Math.max(0, row - reach); i <= Math.min(rows - 1, row + reach); i++)
     for (let j = Math.max(0, column - reach); j <= Math.min(columns - 1, column + reach); j++) {
-      const inside = (i - row) ** 2 + (j - column) ** 2 <= radius ** 2;
-      if (inside && arrays.states[i * columns + j]) reward[i * columns + j] = value;
+      const inside = (i - row) ** 2 + (j - column) ** 2 <= radius ** 2, near = cells[i * columns + j];
+      if (inside && arrays.states[near]) reward[near] = value;
     }
   updateReward();
 }
@@ -402,11 +431,12 @@ function paintAround(cell) {
  * @param {number} to
  */
 function paintAlong(from, to) {
-  const row = Math.floor(from / columns), column = from % columns;
-  const down = Math.floor(to / columns) - row, across = to % columns - column;
+  const { cells, columns } = layoutOf(canvasOf("reward-map")), start = cells.indexOf(from), end = cells.indexOf(to);
+  const row = Math.floor(start / columns), column = start % columns;
+  const down = Math.floor(end / columns) - row, across = end % columns - column;
   const count = Math.max(1, Math.abs(down), Math.abs(across));
   for (let i = 1; i <= count; i++)
-    paintAround((row + Math.round(down * i / count)) * columns + column + Math.round(across * i / count));
+    paintAround(cells[(row + Math.round(down * i / count)) * columns + column + Math.round(across * i / count)]);
 }
 
 function updateReward() { forgetReward(); requestDrawing("reward"); }
@@ -612,30 +642,33 @@ function joinCsv(header, lines) {
  * @param {PointerEvent} event
  */
 function cellAt(canvas, event) {
-  const box = canvas.getBoundingClientRect();
+  const box = canvas.getBoundingClientRect(), { cells, columns, rows } = layoutOf(canvas);
   const column = Math.floor((event.clientX - box.left) / box.width * columns);
-  const row = Math.floor((1 - (event.clientY - box.top) / box.height) * rows);
-  return Math.min(rows - 1, Math.max(0, row)) * columns + Math.min(columns - 1, Math.max(0, column));
+  const row = Math.floor((event.clientY - box.top) / box.height * rows);
+  const place = Math.min(rows - 1, Math.max(0, row)) * columns + Math.min(columns - 1, Math.max(0, column));
+  return cells[Math.min(place, cells.length - 1)];
 }
 
 /** @type {Record<string, [number, number]>} */
-const KEY_MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+const KEY_MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /**
  * Return the state that an arrow key leads to from a cell; null for other keys.
+ * @param {HTMLCanvasElement} canvas
  * @param {number} cell
  * @param {KeyboardEvent} event
  */
-function followKey(cell, event) {
+function followKey(canvas, cell, event) {
   if (!(event.key in KEY_MOVES)) return null;
   event.preventDefault();
   const [dx, dy] = KEY_MOVES[event.key];
-  let column = cell % columns, row = Math.floor(cell / columns), reached = cell;
+  const { cells, columns, rows } = layoutOf(canvas), place = cells.indexOf(cell);
+  let column = place % columns, row = Math.floor(place / columns), reached = cell;
   const inside = () => column >= 0 && column < columns && row >= 0 && row < rows;
   for (let left = event.shiftKey ? 5 : 1; left > 0; left--) {
-    do { column += dx; row += dy; } while (inside() && !arrays.states[row * columns + column]);
+    do { column += dx; row += dy; } while (inside() && !arrays.states[cells[row * columns + column]]);
     if (!inside()) break;
-    reached = row * columns + column;
+    reached = cells[row * columns + column];
   }
   return reached;
 }
@@ -657,11 +690,17 @@ function listen() {
       view.pinned = event.pointerType !== "touch" && !again;
       pick(event);
     });
+    canvas.addEventListener("click", sortFrames);
     canvas.addEventListener("keydown", (event) => {
-      const cell = followKey(view.state, event);
+      if (event.key === "Enter") sortFrames();
+      const cell = followKey(canvas, view.state, event);
       if (cell !== null) setState(cell);
     });
   }
+  $("order").addEventListener("change", () => {
+    view.order = choiceOf("order").value;
+    sortFrames();
+  });
   listenToBrush();
   listenToSteps();
   $("features").addEventListener("change", () => {
@@ -691,6 +730,7 @@ function listen() {
     decodeView(location.hash);
     setControls();
     forgetReward();
+    sortFrames();
     requestAll();
   });
   let width = document.documentElement.clientWidth;
@@ -702,23 +742,37 @@ function listen() {
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 }
 
+/**
+ * Frames may be higher than a phone: a finger that moves up or down scrolls and does not paint.
+ * @param {PointerEvent} event
+ */
+function mayScroll(event) { return Boolean(frames) && event.pointerType === "touch"; }
+
 function listenToBrush() {
   const canvas = canvasOf("reward-map");
   /** @type {number | null} */
   let last = null;
+  let [startX, startY] = [0, 0];
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     cursor = null;
+    [startX, startY] = [event.clientX, event.clientY];
     last = cellAt(canvas, event);
-    paintAround(last);
+    if (!mayScroll(event)) paintAround(last);
   });
   canvas.addEventListener("pointermove", (event) => {
     if (last === null) return;
     const cell = cellAt(canvas, event);
+    const upright = Math.abs(event.clientY - startY) >= Math.abs(event.clientX - startX);
+    if (mayScroll(event) && (upright || cell === last)) return;
     paintAlong(last, cell);
     last = cell;
   });
-  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { last = null; });
+  canvas.addEventListener("pointerup", (event) => {
+    if (last !== null && mayScroll(event)) paintAround(last);
+    last = null;
+  });
+  canvas.addEventListener("pointercancel", () => { last = null; });
   canvas.addEventListener("keydown", (event) => {
     if (event.key === " ") {
       event.preventDefault();
@@ -726,7 +780,7 @@ function listenToBrush() {
       paintAround(cursor);
       return;
     }
-    const cell = followKey(cursor ?? view.state, event);
+    const cell = followKey(canvas, cursor ?? view.state, event);
     if (cell !== null) { cursor = cell; drawRewardMap(); }
   });
   $("goal").addEventListener("click", () => { paintGoal(); updateReward(); });
@@ -764,6 +818,7 @@ function listenToSteps() {
 
 function setControls() {
   sliders().forEach((slider) => { slider.max = String(K); slider.value = String(view.d); });
+  choiceOf("order").value = view.order;
   choiceOf("scale").value = view.root ? "root" : "linear";
   choiceOf("features").value = String(view.features);
   inputOf("arrows").checked = view.arrows;
@@ -773,15 +828,23 @@ function setControls() {
 
 function describePage() {
   const { title, axes: [x, y], low, high } = description;
-  const walls = states.length < N, noMoves = !description.moves;
+  const walls = states.length < N, noMoves = !description.moves, sampled = source.kind === "none";
   $("title").textContent = title;
-  const grid = `${columns} × ${rows} cells` + (walls ? `, ${formatCount(states.length)} of them states` : "");
-  $("lead").textContent = `Ψ between ${grid}` +
+  const grid = frames ? describeFrames(frames)
+    : `${columns} × ${rows} cells` + (walls ? `, ${formatCount(states.length)} of them states` : "");
+  $("lead").textContent = `${sampled ? "Discounted sums of cumulants at" : "Ψ between"} ${grid}` +
     (description.discount === null ? "" : `, discount ${description.discount}`) +
     (description.horizon === null ? "" : `, ${formatCount(description.horizon)} steps`) +
-    `. On every map ${x} goes from ${formatNumber(low[0])} to ${formatNumber(high[0])} to the right, ` +
-    `${y} from ${formatNumber(low[1])} to ${formatNumber(high[1])} upwards.` +
+    (frames ? ". Every map shows the frames of the states, each within the colour of its value."
+      : `. On every map ${x} goes from ${formatNumber(low[0])} to ${formatNumber(high[0])} to the right, ` +
+        `${y} from ${formatNumber(low[1])} to ${formatNumber(high[1])} upwards.`) +
     (walls ? " Cells inside walls are grey." : "");
+  document.body.classList.toggle("frames", Boolean(frames));
+  $("rows").hidden = $("reward").hidden = sampled;
+  $("order-label").hidden = $("order-lead").hidden = $("chosen").hidden = !frames;
+  document.querySelectorAll("[data-unit]").forEach((element) => { element.textContent = unit; });
+  if (frames) $("goal").textContent = "chosen state only";
+  for (let k = 1; k <= Math.min(K, 10); k++) choiceOf("order").append(new Option(`by component ${k}`, String(k)));
   $("source-title").textContent = `Ψ(s, ·), ${source.label}`;
   $("source-note").textContent = describeSource();
   $("reward-note").textContent = noMoves
@@ -798,9 +861,12 @@ function describePage() {
   if (runs.length && allSteps.length <= 1)
     $("components-lead").textContent += " Each run has kept one step; runs of rlreps train record their features " +
       "as they go, in the folder features, and then there is a slider here.";
+  if (frames)
+    $("components-lead").textContent += " Of each component, the frames with the greatest values come first and " +
+      "those with the least values last.";
   $("step-label").hidden = $("play").hidden = allSteps.length <= 1;
   inputOf("step").max = String(Math.max(0, allSteps.length - 1));
-  for (const [name, value] of Object.entries({ grid, ...description.about })) {
+  for (const [name, value] of Object.entries({ [frames ? "states" : "grid"]: grid, ...description.about })) {
     const term = document.createElement("dt"), detail = document.createElement("dd");
     term.textContent = name;
     detail.textContent = value;
@@ -808,10 +874,19 @@ function describePage() {
   }
   choiceOf("features").append(new Option("true components", "-1"));
   runs.forEach((run, i) => choiceOf("features").append(new Option(run.label, String(i))));
-  const widths = [...new Set([1, 3, 7, 15].map((width) => Math.max(1, Math.round(width * columns / 100))))];
+  $("width-label").hidden = Boolean(frames);
+  const across = frames ? 1 : columns;
+  const widths = [...new Set([1, 3, 7, 15].map((width) => Math.max(1, Math.round(width * across / 100))))];
   for (const width of widths)
     choiceOf("width").append(new Option(width === 1 ? "1 cell" : `${width} cells`, String(width)));
   choiceOf("width").value = String(widths[Math.min(2, widths.length - 1)]);
+}
+
+/** @param {import("./data.js").Frames} sizes */
+function describeFrames({ total, different }) {
+  return `${formatCount(total)} states` +
+    (total > N ? `, of which ${formatCount(N)} are shown, evenly spaced by number; rows, errors and values are of these` : "") +
+    (different < N ? ` (${formatCount(different)} different frames)` : "");
 }
 
 function describeSource() {
@@ -844,6 +919,7 @@ async function start() {
   listen();
   await loadArrays(true);
   completeSums();
+  sortFrames();
   cache.rowOf = -1;
   drawRows();
   drawComponents();

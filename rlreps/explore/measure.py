@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 from matplotlib.transforms import Affine2D
 
@@ -23,8 +24,9 @@ from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError, reason_of, require, require_positive
 from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
-from rlreps.explore.page import Arrays, MapGrid, render_page, round_numbers
+from rlreps.explore.page import Arrays, Frames, MapGrid, render_page, round_numbers
 from rlreps.files import DAMAGED, read_arrays, require_output, write_atomically
+from rlreps.plotting.images import as_frames
 from rlreps.plotting.puddle_world import ACTIONS, ARROWS, outline
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -35,7 +37,12 @@ from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid, Grid
 from rlreps.successor.measure.settings import TransitionSettings
-from rlreps.successor.truth.ground_truth import GroundTruth, environment_of, state_cells
+from rlreps.successor.truth.ground_truth import (
+    GroundTruth,
+    environment_of,
+    read_states,
+    state_cells,
+)
 from rlreps.successor.truth.released import load, released_names
 from rlreps.successor.truth.store import STORE, MatrixStore, find_store, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
@@ -46,6 +53,9 @@ from rlreps.training.stored import describe_matrix, recorded_features
 _MOST_ROWS_KEPT = 1600
 """Largest number of states for which the page holds the whole matrix, with 16 bits per entry."""
 
+_MOST_FRAMES = _MOST_ROWS_KEPT
+"""Largest number of states that a page shows by their frames."""
+
 _POINTS = 1024
 """Moves from each state by each action; their standard error is below that of 1,000 draws."""
 
@@ -54,9 +64,10 @@ _ROWS_MEASURED = 100
 """Number of rows with which the page's own rows are compared."""
 
 
-def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
+def explore(paths: tuple[Path, ...], out: Path, components: int = 50, frames: int = 400) -> Path:
     """Write one self-contained, interactive page of a successor measure.
 
+    States are cells of a plane or, if the store keeps what an encoder sees of them, frames.
     If a run was trained on another matrix, its label says so. Its checkpoints are evaluated at the
     states of this matrix, and its learning curve is left out.
 
@@ -65,23 +76,25 @@ def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
             of a quickstart, which holds both. Without a store, the store of the first run is used.
         out: The page (.html); it needs no server and no network.
         components: Number of principal components on the page, and largest number for each run.
+        frames: Most states that are shown by their frames; of more, evenly spaced ones are.
 
     Returns:
         The path of the page.
 
     Raises:
         InputError: If there is no such store or run, the matrix is not states by states over a grid
-            in the plane, or a run does not fit the matrix.
+            in the plane and its states have no frames, or a run does not fit the matrix.
     """
     require(out.suffix == ".html", "a page's file ending in .html", str(out))
     require_output(out, file=True)
     require_positive("components", components)
+    require_positive("frames", frames, 2, _MOST_FRAMES)
     path, runs = _find_sources(paths)
     if _is_released(path):
         page, matrix = _make_released_page(path.name, components), None
     else:
         store = open_store(path)
-        page, matrix = _make_stored_page(store, components), describe_matrix(store)
+        page, matrix = _make_stored_page(store, components, frames), describe_matrix(store)
     for label, run in runs.items():
         _add_run(page, label, RunFolder(run), matrix)
     text = render_page(page.facts, page.arrays)
@@ -98,9 +111,10 @@ class _Page(NamedTuple):
     arrays: Arrays
 
 
-def _make_stored_page(store: MatrixStore, components: int) -> _Page:
+def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page:
     """Gather the page of a store, and measure the errors of the rows that the page computes."""
-    cells, settings, n = _find_cells(store), store.settings, store.shape[0]
+    seen, settings, (n, tasks) = read_states(store).get("observations"), store.settings, store.shape
+    cells = _find_cells(store, seen, frames)
     components = min(components, max(1, min(store.shape) - 1))  # Centring removes one component.
     decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
     principal = principal_subspace(store, decomposition, progress=progress_bar)
@@ -112,40 +126,45 @@ def _make_stored_page(store: MatrixStore, components: int) -> _Page:
         principal=principal,
         settings=settings,
         error=None if error is None else error.noise_floor,
+        observed=None if seen is None else jnp.asarray(seen),
     )
     kept = principal.truncated(min(components, principal.basis.shape[1]))
     moves, blocks = _count_moves(settings, cells), StoreBlocks(store)
     task_means, state_means = centring_means(blocks, centring_of(settings))
     rows_mean = np.zeros(n) if state_means is None else state_means
-    measured, right, energies = _choose_rows(n), np.zeros(kept.basis.shape), np.zeros(n)
-    chosen = []
+    right, energies = np.zeros((tasks, kept.basis.shape[1])), np.zeros(n)
+    whole = n == tasks and len(cells.states) <= _MOST_ROWS_KEPT
+    wanted = cells.order if whole else _choose_rows(n)
+    chosen = np.empty((len(wanted), tasks), np.float32)
     for start, rows in blocks.blocks():
         here = slice(start, start + len(rows))
         centred = rows.astype(np.float64) - task_means - rows_mean[here, None]
         right += centred.T @ kept.basis[here].astype(np.float64)
         energies[here] = np.einsum("ij,ij->i", centred, centred)
-        chosen.append(rows[measured[(measured >= start) & (measured < here.stop)] - start])
+        inside = (wanted >= start) & (wanted < here.stop)
+        chosen[inside] = rows[wanted[inside] - start]
     low_rank = LowRank(kept.basis.astype(np.float64), right, task_means, rows_mean)
-    whole = n <= _MOST_ROWS_KEPT
     source: dict[str, Any]
     if whole:
-        matrix = np.concatenate([rows for _, rows in blocks.blocks()])
+        matrix = chosen[:, cells.shown]
         largest = np.abs(matrix).max(axis=1, keepdims=True) / (2**15 - 1)
         rounding = np.rint(matrix / np.where(largest > 0.0, largest, 1.0)) * largest - matrix
         source = {"kind": "rows", "difference": _root_mean_square(rounding)}
+    elif n != tasks:
+        source = {"kind": "none", "difference": 0.0}
     elif moves is None:
         energy = np.sum(np.square(kept.singular_values.astype(np.float64)))
         left_out = max(kept.total_energy - energy, 0.0)
         source = {"kind": "rank", "difference": float(np.sqrt(left_out) / n)}
     else:
-        source = _compare_rows(cells, moves, low_rank, settings, measured, np.concatenate(chosen))
+        source = _compare_rows(cells, moves, low_rank, settings, wanted, chosen)
     source["samplingError"] = None if error is None else error.standard_error
     page = _make_page(
         _name_store(store.path.resolve()), truth, kept, cells, low_rank, source, moves
     )
     page.arrays.add_numbers("row_energies", energies)
     if whole:
-        page.arrays.add_maps("rows", matrix.T, later=True)
+        page.arrays.add_maps("rows", chosen.T, later=True)
     return page
 
 
@@ -195,16 +214,20 @@ def _make_page(
     moves: Sequence[Any] | None,
 ) -> _Page:
     """Make the page of a matrix; ``source`` states where its rows come from, and their errors."""
-    labels = {"rows": "stored", "chain": "computed", "rank": f"rank {kept.basis.shape[1]}"}
+    labels = {
+        **{"rows": "stored", "chain": "computed", "none": "none"},
+        "rank": f"rank {kept.basis.shape[1]}",
+    }
     settings, arrays = truth.settings, Arrays(cells)
     arrays.add_maps("left", kept.basis)
-    arrays.add_maps("right", low_rank.factors)
-    arrays.add_numbers("task_means", low_rank.task_means)
+    if source["kind"] != "none":
+        arrays.add_maps("right", low_rank.factors)
+        arrays.add_numbers("task_means", low_rank.task_means)
     arrays.add_numbers("state_means", low_rank.state_means)
     if moves is not None:
         arrays.add_moves(moves)
     facts = {
-        "title": f"Successor measure of {name}",
+        "title": f"{'Sampled' if source['kind'] == 'none' else 'Successor'} measure of {name}",
         "about": _describe_settings(settings),
         "discount": settings.get("discount"),
         "horizon": settings.get("horizon"),
@@ -248,20 +271,61 @@ def _root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
-def _find_cells(store: MatrixStore) -> MapGrid:
-    """Return the grid in the plane that a store's states and tasks lie on.
+def _find_cells(store: MatrixStore, seen: np.ndarray | None, most: int) -> MapGrid:
+    """Return the grid in the plane that a store's states and tasks lie on, or else their frames.
 
     Raises:
-        InputError: If there is none.
+        InputError: If there is neither.
     """
     states, tasks = store.shape
-    place = "a store of a successor measure between the cells of a grid in the plane"
-    require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
     grid, cells = state_cells(store)
-    require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
     shared = len(cells) - len(np.unique(cells))
+    if states != tasks or len(grid.bins) != 2 or shared:
+        framed = None if seen is None else _lay_out_frames(store, grid, cells, seen, most)
+        if framed is not None:
+            return framed
+    place = "a store of a successor measure between the cells of a grid in the plane"
+    if seen is not None:
+        place += f", or whose states are seen as images (not {list(seen.shape[1:])})"
+    require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
+    require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
     require(shared == 0, place, f"{shared} states in the cells of others")
     return _make_cells(grid, cells, store.settings)
+
+
+def _lay_out_frames(
+    store: MatrixStore, grid: BoxGrid, cells: np.ndarray, seen: np.ndarray, most: int
+) -> MapGrid | None:
+    """Choose the states whose frames the page shows; None if an encoder sees no images."""
+    count = min(len(seen), most)
+    shown = np.rint(np.linspace(0, len(seen) - 1, count)).astype(np.int64)
+    images = as_frames(seen[shown])
+    if images is None:
+        return None
+    images = _crop(images)
+    axes: tuple[str, ...] = ("state",)
+    places = shown[:, None].astype(np.float64)
+    if len(grid.bins) > 1:
+        axes, places = ("state", *grid.names), np.c_[places, grid.centres()[cells[shown]]]
+    values = store.settings.get("values") or {}
+    return MapGrid(
+        grid=BoxGrid((0, 0), (count, 1), (count, 1)),
+        states=np.arange(count),
+        shown=shown,
+        frames=Frames(images, axes, places, values, len(seen)),
+    )
+
+
+def _crop(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Leave out the edges of frames [m, height, width, channels] that are the same in all."""
+    changing = (images != images[0]).any(axis=(0, 3))
+    for axis in (1, 2):
+        places = np.flatnonzero(changing.any(axis=2 - axis))
+        if places.size:
+            margin = 1 + (places[-1] - places[0]) // 8
+            kept = slice(max(0, places[0] - margin), places[-1] + margin + 1)
+            images = images[:, kept] if axis == 1 else images[:, :, kept]
+    return images
 
 
 def _make_cells(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> MapGrid:
@@ -271,7 +335,7 @@ def _make_cells(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -
         # Segments of a thousandth of the square are fine enough for curves.
         large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
         outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
-    return MapGrid(grid=grid, states=cells, outlines=outlines)
+    return MapGrid(grid=grid, states=cells, shown=np.arange(len(cells)), outlines=outlines)
 
 
 def _count_moves(settings: Mapping[str, Any], cells: MapGrid) -> Sequence[Any] | None:
@@ -293,6 +357,8 @@ def _count_moves(settings: Mapping[str, Any], cells: MapGrid) -> Sequence[Any] |
 def _describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Describe how a matrix was made, from its settings."""
     names = {
+        "world": "world",
+        "game": "game",
         "method": "method",
         "policy": "policy",
         "rollouts": "rollouts from each state",
@@ -384,7 +450,7 @@ def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, An
 def _count_visits(folder: RunFolder, cells: MapGrid) -> np.ndarray | None:
     """Count the rows of a fit's data that start in each state, [n]; None without positions."""
     seen = SuccessorRepresentation.load(folder.path).solution.recorded.observation
-    if seen.shape[1:] != (2,):
+    if seen.shape[1:] != (2,) or cells.frames is not None:
         return None
     return np.bincount(cells.grid.cell(seen), minlength=cells.grid.num_cells)[cells.states]
 

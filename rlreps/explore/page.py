@@ -12,42 +12,76 @@ import base64
 import dataclasses
 import html
 import importlib.resources
+import io
 import json
 import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
+from rlreps.errors import require
+from rlreps.numerics import bytes_of
 from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
 from rlreps.successor.measure.grids import BoxGrid
 
 SCRIPTS = ("data.js", "sums.js", "drawing.js", "interface.js")
 """Modules of the page's script. A module imports from those before it; no two share a name."""
 
+_MOST_BYTES = 6 * 2**20
+"""Largest size of the compressed frames."""
+
+
+class Frames(NamedTuple):
+    """Pictures of m states, which the page's script lays out instead of a plane.
+
+    Attributes:
+        images: [m, height, width, 1 or 3].
+        axes: Names of the numbers that describe a state: its own first, then its coordinates.
+        places: These numbers, [m, axes].
+        values: Name of a coordinate → words for its values 0, 1, ...
+        total: n, number of states in the store.
+    """
+
+    images: npt.NDArray[np.uint8]
+    axes: tuple[str, ...]
+    places: npt.NDArray[np.float64]
+    values: Mapping[str, Sequence[str]]
+    total: int
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MapGrid:
-    """The grid on which every map is drawn: cells of a box in the plane.
+    """The grid on which every map is drawn: cells of a box in the plane, or a line of frames.
 
     Attributes:
         grid: The cells, along two axes.
-        states: The cells that are states, rising, [n].
+        states: The cell of each state shown, [m].
+        shown: Numbers of these states in the store, [m].
         outlines: Closed lines to draw on every map, [points, 2] each, in the box's units.
+        frames: Pictures of the states, if they are not places in the plane.
     """
 
     grid: BoxGrid
     states: npt.NDArray[np.int64]
+    shown: npt.NDArray[np.int64]
     outlines: Sequence[npt.NDArray[np.float64]] = ()
+    frames: Frames | None = None
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """Numbers of the states shown by rising cell, [m]."""
+        return self.shown[np.argsort(self.states)]
 
     def to_maps(self, values: np.ndarray) -> np.ndarray:
         """Return values of states [n, ...] as maps [..., rows, columns], 0 where no state is."""
         cells = np.zeros((self.grid.num_cells, *values.shape[1:]), values.dtype)
-        cells[self.states] = values
+        cells[self.states] = values[self.shown]
         return np.moveaxis(cells, 0, -1).reshape(*values.shape[1:], *self.grid.bins[::-1])
 
 
@@ -59,6 +93,7 @@ class Arrays:
         entries: Name → type, scales and whether it is read later.
         runs: Entries that the page's script reads for each run.
         cells: The grid of the arrays.
+        frames: What the script needs to know of the frames, if there are any.
     """
 
     def __init__(self, cells: MapGrid) -> None:
@@ -67,7 +102,10 @@ class Arrays:
         self.entries: dict[str, dict[str, Any]] = {}
         self.runs: list[dict[str, Any]] = []
         self.cells = cells
-        self._add_plain("states", cells.to_maps(np.ones(len(cells.states), np.uint8)))
+        marks = np.zeros(cells.grid.num_cells, np.uint8)
+        marks[cells.states] = 1
+        self._add_plain("states", marks)
+        self.frames = None if cells.frames is None else self._add_frames(cells.frames)
 
     def add_numbers(self, name: str, values: np.ndarray) -> None:
         """Add a number for each state [n], in single precision."""
@@ -143,6 +181,29 @@ class Arrays:
             }
         )
 
+    def _add_frames(self, frames: Frames) -> dict[str, Any]:
+        """Add the different frames on one sheet, almost square, and each state's place on it."""
+        images, count = frames.images, len(frames.images)
+        same = bytes_of(images, images.dtype)
+        _, first, which = np.unique(same, return_index=True, return_inverse=True)
+        height, width, channels = images.shape[1:]
+        across = min(len(first), math.ceil(math.sqrt(len(first) * height / width)))
+        lines = math.ceil(len(first) / across)
+        places = np.zeros((lines * across, height, width, channels), np.uint8)
+        places[: len(first)] = images[first]
+        by_line = places.reshape(lines, across, height, width, channels).swapaxes(1, 2)
+        sheet = by_line.reshape(lines * height, across * width, channels)
+        picture = io.BytesIO()
+        Image.fromarray(sheet[:, :, 0] if channels == 1 else sheet).save(picture, "PNG")
+        size = picture.getbuffer().nbytes
+        expected = f"frames of at most {_MOST_BYTES >> 20} MiB in all; show fewer (--frames)"
+        require(size <= _MOST_BYTES, expected, f"{size / 2**20:.1f} MiB")
+        self.blocks["sheet"] = base64.b64encode(picture.getvalue()).decode()
+        self._add_plain("frames", which.reshape(count).astype(np.uint16))
+        self._add_plain("places", frames.places.T.astype(np.float32))
+        sizes = {"width": width, "height": height, "across": across, "different": len(first)}
+        return {**sizes, "values": frames.values, "total": frames.total}
+
     def _add_plain(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
         self._add(name, _deflate(values), {"type": values.dtype.name}, later=later)
 
@@ -169,8 +230,10 @@ def render_page(facts: Mapping[str, Any], arrays: Arrays) -> str:
     cells, grid = arrays.cells, arrays.cells.grid
     description = {
         **{"columns": grid.bins[0], "rows": grid.bins[1]},
-        **{"low": grid.low, "high": grid.high, "axes": grid.names},
+        **{"low": grid.low, "high": grid.high},
+        "axes": grid.names if cells.frames is None else cells.frames.axes,
         "outlines": [np.round(line, 4).tolist() for line in cells.outlines],
+        "frames": arrays.frames,
         **facts,
         "colours": {
             "sequential": _encode_colours(matplotlib.colormaps["viridis"]),

@@ -2,20 +2,59 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from rlreps.encoders.networks import channels_first
 from rlreps.errors import require, require_positive
 from rlreps.plotting.maps import MOST_MAPS, add_signed_bar, draw_signed, magnitudes
-from rlreps.plotting.style import DoubleArray, styled
+from rlreps.plotting.style import OKABE_ITO, DoubleArray, styled
 from rlreps.typing import ArrayLike
 
 _SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
 """Inches: width of one small image, width of row labels, height of the figure's margins, and height
 of column titles or of a line below every row."""
+
+_CODES = 32
+"""Bytes that are all smaller are codes, not brightness."""
+
+
+def as_frames(observations: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
+    """Return a picture of each state from what an encoder sees; None for vectors.
+
+    Images of bytes with one or three channels stay as they are. Codes and other numbers are
+    stretched from black, their least, to white. Of several objects, zeros and ones in a channel
+    each, a pixel shows the last one present, as a colour; of other channels, the last one.
+
+    Args:
+        observations: [n, ...]; images may have their channels first or last, or none.
+
+    Returns:
+        [n, height, width, 1 or 3].
+    """
+    seen = observations[..., None] if observations.ndim == 3 else observations
+    if seen.ndim != 4 or seen.size == 0:
+        return None
+    if channels_first(seen.shape[1:]):
+        seen = np.moveaxis(seen, 1, -1)
+    channels = seen.shape[3]
+    if channels not in (1, 3):
+        if not np.isin(seen, (0, 1)).all():
+            seen = seen[..., -1:]
+        else:
+            last = np.max(np.arange(1, channels + 1) * (seen > 0), axis=3)
+            colours = [(0, 0, 0), *(to_rgb(OKABE_ITO[each % 6]) for each in range(channels))]
+            return np.asarray(np.rint(255 * np.asarray(colours))[last], np.uint8)
+    if seen.dtype == np.uint8 and seen.max() >= _CODES:
+        return seen
+    low, high = float(seen.min()), float(seen.max())
+    stretched = (seen.astype(np.float32) - low) * (255.0 / (high - low or 1.0))
+    return np.asarray(np.rint(stretched), np.uint8)
 
 
 @styled

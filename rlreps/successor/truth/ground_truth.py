@@ -271,7 +271,7 @@ def load_ground_truth(
     principal = principal_subspace(
         store, decomposition, matrix=matrix, progress=progress, share=share
     )
-    seen = _read_states(store).get("observations")
+    seen = read_states(store).get("observations")
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         observed=None if seen is None else jnp.asarray(seen),
@@ -389,7 +389,7 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     return hasher.hexdigest()
 
 
-def _read_states(store: MatrixStore) -> dict[str, np.ndarray]:
+def read_states(store: MatrixStore) -> dict[str, np.ndarray]:
     """Read the observations and cells of a store's states; nothing if they are only cells.
 
     Raises:
@@ -435,7 +435,7 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
         require(isinstance(bins, int), expected, f"bins={bins!r}")
         grid = BoxGrid.unit_square(int(cast(int, bins)))
     inside = parse_cells(store.settings.get("wall_cells", ""), grid.num_cells)
-    seen = _read_states(store)
+    seen = read_states(store)
     cells = seen["cells"] if seen else np.delete(np.arange(grid.num_cells), inside)
     require(
         len(cells) == store.shape[0],

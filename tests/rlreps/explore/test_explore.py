@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
@@ -96,8 +98,8 @@ class Contents:
 
 def test_the_page_holds_the_store_s_numbers_and_asks_nothing_of_a_network(page, toy_store):
     text = page.read_text(encoding="utf-8")
-    # The one reference is the link of a download that the page makes itself.
-    assert re.findall(r"""(?:src|href)\s*=|https?://|@import|url\(""", text) == ["href ="]
+    # The page makes both itself: a picture of its frames, and the link of a download.
+    assert re.findall(r"""(?:src|href)\s*=|https?://|@import|url\(""", text) == ["src =", "href ="]
     assert "default-src 'none'" in text
     contents = Contents(text)
     truth = load_ground_truth(toy_store)
@@ -132,6 +134,83 @@ def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
     np.testing.assert_allclose(run["cosines"][-1], cosines, atol=1e-5)
     records = RunFolder(trained).read_metrics()
     assert run["curve"][1] == pytest.approx([r["subspace_distance"][0] for r in records], rel=1e-6)
+
+
+def test_rows_of_states_that_do_not_rise_with_their_cells_are_found_by_their_cells(tmp_path):
+    # A world's states are numbered as they were found; the page counts cells.
+    cells, generator = np.array([5, 0, 3, 2]), np.random.default_rng(0)
+    matrix = generator.uniform(size=(4, 4)).astype(np.float32)
+    seen = generator.normal(size=(4, 7)).astype(np.float32)
+    grid = BoxGrid((0, 0), (3, 2), (3, 2))
+    save_matrix(tmp_path / "own", matrix, grid, cells=cells, observations=seen)
+    contents = Contents(explore([tmp_path / "own"], tmp_path / "page.html").read_text("utf-8"))
+    rows = contents["rows"].reshape(4, 6)  # The script looks a state up among the rising cells.
+    wanted = np.zeros((4, 6))
+    wanted[np.ix_([3, 0, 2, 1], cells)] = matrix
+    np.testing.assert_allclose(rows, wanted, atol=1e-4)
+    # Checkpoints of a run on the store see what it was trained on.
+    truth = workflow._make_stored_page(open_store(tmp_path / "own"), 2, 2).truth
+    np.testing.assert_array_equal(truth.observations, seen)
+
+
+FRAMES = np.random.default_rng(1).integers(0, 256, (40, 8, 5, 3), np.uint8)
+FRAMES[39] = FRAMES[0]
+MATRIX = np.random.default_rng(2).uniform(size=(40, 40)).astype(np.float32)
+SHOWN = np.rint(np.linspace(0, 39, 20)).astype(int)
+
+
+def save_framed(path, matrix=MATRIX, observations=FRAMES):
+    grid = BoxGrid((-0.5,) * 3, (4.5, 3.5, 1.5), (5, 4, 2), ("column", "row", "key"))
+    settings = {"values": {"key": ["", "key carried"]}}
+    cells = np.arange(40)[::-1]
+    save_matrix(path, matrix, grid, cells=cells, observations=observations, settings=settings)
+    return path
+
+
+@pytest.fixture(scope="module")
+def framed(tmp_path_factory):
+    """The page of a game of 40 states, of which it shows 20."""
+    places = tmp_path_factory.mktemp("framed")
+    return explore([save_framed(places / "store")], places / "page.html", components=6, frames=20)
+
+
+def test_a_game_without_a_plane_is_shown_by_its_frames(framed):
+    contents = Contents(framed.read_text(encoding="utf-8"))
+    described = contents.described["frames"]
+    sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(contents.blocks["sheet"]))))
+    place = contents["frames"]
+    lines, columns = np.divmod(place, described["across"])
+    found = [
+        sheet[8 * line : 8 * line + 8, 5 * column : 5 * column + 5]
+        for line, column in zip(lines, columns, strict=True)
+    ]
+    np.testing.assert_array_equal(found, FRAMES[SHOWN])
+    # State 39 looks like state 0.
+    assert (described["different"], described["total"], place[0]) == (19, 40, place[19])
+    assert contents.described["axes"] == ["state", "column", "row", "key"]
+    cells = 39 - SHOWN
+    wanted = [SHOWN, cells % 5, cells // 5 % 4, cells // 20]
+    np.testing.assert_array_equal(contents["places"].reshape(4, 20), wanted)
+    np.testing.assert_allclose(
+        contents["rows"].reshape(20, 20), MATRIX[np.ix_(SHOWN, SHOWN)], atol=1e-4
+    )
+    basis = np.linalg.svd(MATRIX - MATRIX.mean(axis=0))[0][SHOWN, :6]
+    overlap = np.abs(np.sum(contents["left"].reshape(6, 20).T * basis, axis=0))
+    np.testing.assert_allclose(overlap, np.sum(basis**2, axis=0), atol=1e-4)
+
+
+def test_sums_of_cumulants_have_components_and_no_rows_and_edges_that_never_change_are_cropped(
+    tmp_path,
+):
+    seen = np.zeros((40, 12, 10, 4), np.float32)
+    seen[np.arange(40), 4 + np.arange(40) % 3, 3, np.arange(40) % 4] = 1.0
+    store = save_framed(tmp_path / "own", MATRIX[:, :9], seen)
+    contents = Contents(explore([store], tmp_path / "page.html").read_text("utf-8"))
+    assert contents.described["source"]["kind"] == "none"
+    assert contents["left"].reshape(-1, 40).shape[0] == contents.described["components"] == 8
+    assert not {"rows", "right", "task_means"} & set(contents.described["arrays"])
+    # Three lines and one column change; a margin of one pixel stays around them.
+    assert [contents.described["frames"][side] for side in ("height", "width")] == [5, 3]
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +260,7 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
 
 
-def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, trained, tmp_path):
+def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, trained, tmp_path, monkeypatch):
     out = tmp_path / "page.html"
     with pytest.raises(InputError, match=r"config\.json"):
         explore([tmp_path], out)
@@ -190,6 +269,15 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, trained, tmp_path)
         explore([toy_store, other], out)
     with pytest.raises(InputError, match="components >= 1"):
         explore([toy_store], out, components=0)
+    own = save_framed(tmp_path / "vectors", observations=np.eye(40, dtype=np.float32))
+    with pytest.raises(InputError, match=r"seen as images .not \[40\].*3 coordinates"):
+        explore([own], out)
+    with pytest.raises(InputError, match="frames >= 2"):
+        explore([toy_store], out, frames=1)
+    monkeypatch.setattr(rendering, "_MOST_BYTES", 1000)
+    framed = save_framed(tmp_path / "framed")
+    with pytest.raises(InputError, match="show fewer"):
+        explore([framed], out)
     run = shutil.copytree(trained, tmp_path / "run")
     for wrong, expected in ((np.array([None]), "allow_pickle"), (np.ones((63, 3)), "of 64 states")):
         np.save(run / "features" / "000000010.npy", wrong)
@@ -421,6 +509,45 @@ def test_where_the_data_of_a_fit_were_is_drawn(browser, fitted, page):
     assert browser.troubles() == []
     browser.open(page.as_uri())
     assert not browser.find_element(By.ID, "coverage").is_displayed()
+
+
+@in_browser
+@pytest.mark.integration
+@pytest.mark.parametrize("width", [1280, 360])
+def test_a_state_is_chosen_and_a_reward_painted_by_frames(browser, framed, width):
+    matrix = MATRIX[np.ix_(SHOWN, SHOWN)].astype(np.float64)
+    component = Contents(framed.read_text("utf-8"))["left"].reshape(6, 20)[1]
+    browser.open(framed.as_uri() + "#o=2&r=", width=width)
+    assert browser.js("document.documentElement.scrollWidth") <= width
+    # Frames come by falling values: the first at the top left.
+    browser.at("row-whole", 0.01, 0.99).click().perform()
+    browser.key(Keys.ARROW_RIGHT)
+    assert browser.js("explore.view.state") == np.argsort(-component)[1]
+    browser.choose("order", "row")
+    state = browser.js("explore.view.state")
+    order = np.argsort(-matrix[state])
+    browser.at("row-whole", 0.01, 0.99).click().perform()
+    browser.settle()
+    chosen = browser.js("explore.view.state")
+    assert chosen == order[0]
+    np.testing.assert_allclose(browser.array("explore.cache.row"), matrix[chosen], atol=1e-4)
+    assert f"state = {SHOWN[chosen]}" in browser.js("document.getElementById('chosen').ariaLabel")
+    # The click has put the frames in order again.
+    order = np.argsort(-matrix[chosen])
+    browser.find_element(By.ID, "goal").click()
+    browser.choose("brush", -1)
+    browser.at("reward-map", 0.01, 0.99).click().perform()
+    browser.key(Keys.ARROW_RIGHT)
+    browser.key(Keys.SPACE)
+    reward = np.zeros(20)
+    reward[order[0]], reward[np.append(order, order)[1:][list(order).index(chosen)]] = -1, -1
+    reward[chosen] += chosen != order[0]
+    np.testing.assert_array_equal(browser.array("explore.reward"), reward)
+    np.testing.assert_allclose(browser.array("explore.cache.value"), matrix @ reward, atol=2e-4)
+    table = browser.js("explore.writeCsv('rows')").splitlines()
+    assert (table[0], len(table)) == ("state,column,row,key,stored,rank 6", 21)
+    assert browser.js("explore.drawPng('rows').then((b) => b.size)") > 5000
+    assert browser.troubles() == []
 
 
 @in_browser

@@ -24,6 +24,7 @@ from rlreps.plotting import (
     plot_slices,
     signed_colormap,
 )
+from rlreps.plotting.images import as_frames
 from rlreps.plotting.puddle_world import ACTIONS, outline
 from rlreps.plotting.style import MISSING, OKABE_ITO
 from rlreps.successor.measure.grids import BoxGrid
@@ -249,3 +250,22 @@ def test_the_frames_at_both_ends_of_each_component_are_drawn():
     assert shown == [3, 1, 5, 4, 0, 1, 3, 2]
     with pytest.raises(InputError, match=r"frames .n, height, width, 1 or 3., uint8"):
         plot_extremes(components, frames[..., 0])
+
+
+def test_what_an_encoder_sees_becomes_frames():
+    pictures = np.arange(2 * 5 * 6 * 3, dtype=np.uint8).reshape(2, 5, 6, 3)
+    np.testing.assert_array_equal(as_frames(pictures), pictures)
+    np.testing.assert_array_equal(as_frames(pictures.transpose(0, 3, 1, 2)), pictures)
+    # Codes and floats are stretched; channels may be missing.
+    grey = as_frames(np.array([[[-1.0, 0.0], [1.0, 3.0]]], np.float32))
+    np.testing.assert_array_equal(grey[0, :, :, 0], [[0, 64], [128, 255]])
+    # Objects in a channel each: the last one present has its colour, and nothing is black.
+    objects = np.zeros((1, 2, 2, 4), np.float32)
+    objects[0, 0, 0, [0, 1]] = objects[0, 1, 1, 1] = 1.0
+    shown = as_frames(objects)[0]
+    assert [bool(shown[at].any()) for at in ((0, 0), (0, 1))] == [True, False]
+    np.testing.assert_array_equal(shown[0, 0], shown[1, 1])
+    # Of other channels, such as successive frames, the last one.
+    stack = np.arange(2 * 5 * 6 * 4, dtype=np.uint8).reshape(2, 5, 6, 4)
+    np.testing.assert_array_equal(as_frames(stack), stack[..., 3:])
+    assert as_frames(np.ones((3, 7), np.float32)) is None
