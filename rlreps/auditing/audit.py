@@ -49,6 +49,8 @@ _REWARDS = 16
 _DRAWS = 8
 _STATES = 1_000
 _HEADLINE = 10
+_REPEATED = 0.01
+"""Largest difference between features of two calls, as a share of their range."""
 _MOST_WORKERS = 4
 """Largest number of sets at a time; each needs some copies of its features."""
 
@@ -130,6 +132,9 @@ class Audit:
             if not each.defects:
                 lines.append(f"{name}no known defect")
         return [*lines, *(f"note: {note}" for note in self.notes)]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
 
     def table(self) -> Table:
         """Return what is captured of the leading components, a row for each k."""
@@ -322,9 +327,13 @@ def audit(
             transitions that tell no component.
     """
     require_positive("seed", seed, least=0)
-    several = features if isinstance(features, Mapping) else {OURS: features}
+    given_names = features if isinstance(features, Mapping) else {OURS: features}
+    several = {_as_label(name): each for name, each in given_names.items()}
     require(bool(several), "at least one set of features", "none")
+    require(len(several) == len(given_names), "features of different names", [*given_names])
     require("truth" not in several, "another name for features", "truth")
+    if all(isinstance(label, int) for label in several):  # Checkpoints, by their steps.
+        several = dict(sorted(several.items(), key=lambda each: int(each[0])))
     given: GroundTruth | Transitions
     seen: Any
     if isinstance(truth, GroundTruth):
@@ -332,6 +341,11 @@ def audit(
         require(truth.num_states >= 4, "a truth of at least 4 states", truth.num_states)
         given, seen = truth, truth.observations
     else:
+        recorded = isinstance(truth, Transitions | Mapping | Sequence) and not isinstance(
+            truth, str
+        )
+        expected = "a GroundTruth (as from successor.load or World.truth) or transitions"
+        require(recorded, expected, type(truth).__name__)
         given = as_transitions(truth)
         seen = given.observation
     if inputs is not None:
@@ -347,10 +361,9 @@ def audit(
         against = estimate_truth(given, components=LEADING[-1], discount=gamma, seed=seed)
     baselines, sets = _Baselines(against.truth, seed), {}
     for label, each in arrays.items():
-        found = each(against.observations) if callable(each) else each[against.rows]
-        array = _as_features(found, label, len(against.observations))
-        sets[int(label) if isinstance(label, int | np.integer) else str(label)] = array
-        baselines.prepare(array.shape[1])
+        seen = against.observations
+        sets[label] = _call(each, seen, label) if callable(each) else each[against.rows]
+        baselines.prepare(sets[label].shape[1])
     # Threads of BLAS would wait for each other, as problems are small: each set has one.
     workers = min(_MOST_WORKERS, len(sets), os.cpu_count() or 1)
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
@@ -472,9 +485,36 @@ class _Baselines:
         return found
 
 
+def _as_label(name: object) -> str | int:
+    """Return the step of a checkpoint that is named by a number, else the name."""
+    return int(str(name)) if str(name).isdecimal() else str(name)
+
+
+def _call(network: Callable[[Any], ArrayLike], seen: Any, label: object) -> np.ndarray:
+    """Return a network's features [n, p] of observations, checked to depend on these alone.
+
+    The second call has the first half of the observations, each twice: random parameters, dropout
+    and statistics of the batch give other features.
+    """
+    features = _as_features(network(seen), label, len(seen))
+    twice = np.arange(len(seen)) // 2
+    again = _as_features(network(seen[twice]), label, len(seen)).astype(np.float64)
+    apart = float(np.abs(again - features[twice]).max())
+    if apart > _REPEATED * np.ptp(features.astype(np.float64)):
+        raise InputError(
+            f"expected the same features {label!r} of the same observations (fixed parameters, "
+            f"evaluation mode), got others in a second call, up to {apart:.3g} apart"
+        )
+    return features
+
+
 def _as_features(given: ArrayLike, label: object, rows: int) -> np.ndarray:
     """Return features [n, p] of a number type, after a check."""
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except (RuntimeError, TypeError, ValueError) as error:  # Such as a PyTorch tensor's.
+        raise InputError(f"expected features {label!r} as an array, got {error}") from error
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     name = f"features {label!r} [{rows}, p], a row for each state of the truth or of transitions"
     fits = array.ndim == 2 and len(array) == rows and array.shape[1] >= 1
     require(fits, name, f"shape {array.shape}")
@@ -493,16 +533,11 @@ def _require_inputs(inputs: np.ndarray, seen: np.ndarray) -> None:
     require(inputs.shape == seen.shape, f"inputs of shape {seen.shape}", f"shape {inputs.shape}")
     given = inputs.astype(np.float64)
     allowed = 0.1 * np.ptp(seen, axis=0) + 1e-6 * np.abs(seen).max()
-    same = np.abs(given - seen) <= allowed  # False for NaN.
-    wrong = np.flatnonzero(~same.reshape(len(seen), -1).all(axis=1))
+    wrong = np.argwhere(~(np.abs(given - seen) <= allowed))  # Also of NaN.
     if wrong.size:
-        row = int(wrong[0])
+        place = tuple(wrong[0].tolist())
         raise InputError(
-            f"expected the truth's observations as inputs, {_spell(seen[row])} in row {row}, got "
-            f"{_spell(given[row])}"
+            "expected the truth's observations as inputs, "
+            f"{format_number(float(seen[place]))} at {list(place)}, got "
+            f"{format_number(float(given[place]))}"
         )
-
-
-def _spell(values: np.ndarray) -> str:
-    flat = np.ravel(values)[:4]
-    return ", ".join(format_number(float(value)) for value in flat)

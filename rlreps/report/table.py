@@ -40,6 +40,9 @@ class Table:
             if len(row) != len(self.header):
                 raise InputError(f"expected table rows of {len(self.header)} cells, got {len(row)}")
 
+    def __repr__(self) -> str:
+        return self.to_csv()
+
     def to_html(self, caption: str | None = None) -> str:
         """Return the table as HTML, with another caption if one is given."""
         marks = [' class="number"' if flush else "" for flush in self._flush_right()]

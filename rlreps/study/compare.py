@@ -53,6 +53,9 @@ MEASURES = {
 }
 """Name in files → title."""
 
+_LONGER = 1.2
+"""Trainings that are longer than the shortest by this factor are noted."""
+
 _FILES = ("comparison.csv", "seeds.csv", "evaluations.json", "curves.png")
 
 Figures: TypeAlias = Mapping[str, Any]
@@ -71,6 +74,7 @@ class FinalFigures:
             subtracted.
         measures: Name in ``MEASURES`` → the figure of every seed.
         diverged: Number of runs that diverged and count with the worst values.
+        longest: Steps of the longest training, if ``measures`` are of fewer.
         steps: Steps of the learning curves, [points].
         curves: Name in ``MEASURES`` → learning curves of results in memory, [seeds, points].
     """
@@ -80,6 +84,7 @@ class FinalFigures:
     problem: Mapping[str, Any]
     measures: Mapping[str, Sample]
     diverged: int = 0
+    longest: float = 0.0
     steps: Sequence[float] = ()
     curves: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
@@ -115,13 +120,22 @@ class Comparison:
 
     def lines(self) -> list[str]:
         """Return a verdict in words for each difference from the first result."""
+        others = len(self.runs[0].seeds)
         lines = [
             f"{row['run']}: {MEASURES[row['measure']]} {_judge(row)} {self.first}, "
-            f"{format_interval(_interval(row, 'difference'), signed=True)}"
+            f"{format_interval(_interval(row, 'difference'), signed=True)} "
+            + (
+                f"({row['pairs']} pairs)"
+                if row["pairs"]
+                else f"({row['seeds']} and {others} seeds)"
+            )
             for row in self.rows
             if "difference" in row
         ]
         return [*lines, *(f"note: {note}" for note in self.notes)]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
 
     def evaluations(self) -> dict[str, Any]:
         """Return all figures in the layout of Gorsane et al. 2022, which marl-eval reads.
@@ -230,6 +244,8 @@ def compare(
     if isinstance(results, Mapping):
         pairs = [*results.items()]
     else:
+        named = all(isinstance(each, Path | str) for each in results)
+        require(named, "results by name, {label: result}, or folders", type(results).__name__)
         pairs = labelled([Path(each) for each in results])
     logs = {str(label): found for label, each in pairs if (found := _find_logs(each))}
     logged = _read_logs(logs)
@@ -299,7 +315,8 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
                 },
             )
         ]
-    seeds: Sequence[Any] = [*result] if isinstance(result, Mapping) else []
+    seeds = [_as_seed(name) for name in result] if isinstance(result, Mapping) else []
+    require(len({*seeds}) == len(seeds), f"different seeds of {label!r}", seeds)
     expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
     try:
         given = [*result.values()] if isinstance(result, Mapping) else result
@@ -311,6 +328,8 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
     final = curves[:, -1]
     require(bool(np.isfinite(final).all()), expected, final)
     sample = Sample(final, seeds or range(len(final)))
+    if values.ndim == 2:
+        about["steps"] = curves.shape[1]
     return [
         FinalFigures(
             label=label,
@@ -330,7 +349,14 @@ def _find_logs(result: Result) -> dict[Any, Path]:
         logs = dict(enumerate(logs))
     if not isinstance(logs, Mapping) or not all(isinstance(e, Path | str) for e in logs.values()):
         return {}
-    return {seed: Path(each) for seed, each in logs.items()}
+    paths = [Path(each) for each in logs.values()]
+    require(len({*paths}) == len(paths), "logs of different trainings", [*map(str, paths)])
+    return dict(zip(map(_as_seed, logs), paths, strict=True))
+
+
+def _as_seed(name: Any) -> Any:
+    """Return the number that a text names, as a folder or JSON does, else the name."""
+    return int(name) if isinstance(name, str) and name.isdecimal() else name
 
 
 def _read_logs(logs: Mapping[str, Mapping[Any, Path]]) -> dict[str, list[FinalFigures]]:
@@ -345,6 +371,7 @@ def _read_logs(logs: Mapping[str, Mapping[Any, Path]]) -> dict[str, list[FinalFi
                 measures={RETURN: Sample(each.returns[:, -1], [*logs[label]])},
                 steps=each.steps.tolist(),
                 curves={RETURN: each.returns},
+                longest=each.longest,
             )
         ]
         for label, each in found.items()
@@ -426,12 +453,18 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
             f"{run.diverged} of {len(run.seeds)} runs of {run.label} diverged and count with the "
             "worst figures there are"
         )
+    made = [each.about["steps"] for each in (run, first)]
+    if run.longest > _LONGER * (made[0] or 0):
+        notes.append(
+            f"{run.label} has a training of {run.longest:,.0f} steps and counts at step "
+            f"{made[0]:,}, which the shortest training of all reached"
+        )
     if run.problem != first.problem:
         found = "; ".join(describe_differences(first.problem, run.problem))
         notes.append(f"{run.label} is not measured as {first.label} is: {found}")
-    elif run.about["steps"] != first.about["steps"]:
-        steps = [format_number(each.about["steps"]) for each in (run, first)]
-        unit = "steps" if RETURN in run.measures else "updates"
+    elif None not in made and made[0] != made[1]:
+        unit = "steps" if {RETURN, VALUE} & {*run.measures} else "updates"
+        steps = [format_number(each) for each in made]
         notes.append(f"{run.label} made {steps[0]} {unit}, {first.label} {steps[1]}")
     return notes
 

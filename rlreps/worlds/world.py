@@ -213,6 +213,11 @@ class World:
         """
         return cls.from_arrays(**read_table(env, observe))
 
+    def __repr__(self) -> str:
+        seen, name = self.observations, self.about.get("world") or self.about.get("name", "")
+        size = f"{self.num_states} states, {self.num_actions} actions"
+        return f"<World {name} of {size}, observations {list(seen.shape[1:])} {seen.dtype}>"
+
     @property
     def num_states(self) -> int:
         """Number of states, n."""
