@@ -206,7 +206,8 @@ class World:
 
         Args:
             env: The environment.
-            observe: State of the environment → its observation; by default one unit for each state.
+            observe: State of the environment → its observation; by default a one-hot code of the
+                world's row, whose number in the environment is in ``about["states"]``.
 
         Raises:
             InputError: If the environment has no table.
