@@ -187,44 +187,33 @@ class Audit:
 
     def figure(self) -> Figure:
         """Draw what is captured: over training for checkpoints, else over k."""
-        labels = list(self.findings)
-        if len(labels) > 1 and all(isinstance(label, int) for label in labels):
-            steps = np.array(labels, np.float64)
-            lines = [
-                Line(
-                    label=f"leading {k}",
-                    x=steps,
-                    mean=[each.leading(k) for each in self.findings.values()],
-                )
-                for k in LEADING
-                if k <= len(next(iter(self.findings.values())).components)
-            ]
-            return plot_panels(
-                [Panel(title="", lines=lines)],
-                x_label="step",
-                y_label="captured share",
-                log_y=False,
-            )
-        lines = []
-        for label, each in self.findings.items():
-            k = np.arange(1, len(each.components) + 1)
-            shares = {str(label): each.components}
-            if len(labels) == 1:
+        several, first = len(self.findings) > 1, next(iter(self.findings.values()))
+        k = np.arange(1, len(first.components) + 1)
+        if several and all(isinstance(label, int) for label in self.findings):
+            x, x_label, limits = np.array([*self.findings], np.float64), "step", None
+            means = {
+                f"leading {some}": [each.leading(some) for each in self.findings.values()]
+                for some in LEADING
+                if some <= len(k)
+            }
+        else:
+            x, x_label, limits = k.astype(np.float64), "leading components k", (0.0, 1.02)
+            shares = {str(label): each.components for label, each in self.findings.items()}
+            if not several:
                 shares = {
-                    "with an intercept": each.components,
-                    "without": each.without_intercept,
-                    "held-out states": np.maximum(each.held_out, 0.0),
-                    "chance": np.full(len(k), each.chance),
+                    "with an intercept": first.components,
+                    "without": first.without_intercept,
+                    "held-out states": np.maximum(first.held_out, 0.0),
+                    "chance": np.full(len(k), first.chance),
                 }
-            lines += [
-                Line(label=name, x=k, mean=np.cumsum(share) / k) for name, share in shares.items()
-            ]
+            means = {name: (np.cumsum(share) / k).tolist() for name, share in shares.items()}
+        lines = [Line(label=name, x=x, mean=mean) for name, mean in means.items()]
         return plot_panels(
             [Panel(title="", lines=lines)],
-            x_label="leading components k",
+            x_label=x_label,
             y_label="captured share",
             log_y=False,
-            y_limits=(0.0, 1.02),
+            y_limits=limits,
         )
 
     def components_figure(self) -> Figure | None:
@@ -311,8 +300,8 @@ def audit(
     Args:
         features: Features [n, p] of the truth's n states, in its order; of transitions, [N, p] of
             ``observation`` in every row (features of ``next_observation`` are not needed); or a
-            function of observations [n, ...] that returns them; or several of these by name, or by
-            the step of a checkpoint.
+            function of observations [n, ...] that returns them, called twice to see that it
+            returns the same; or several of these by name, or by the step of a checkpoint.
         truth: A ground truth, as from ``rlreps.successor.load``, or ``Transitions``.
         inputs: What the network saw when the features were computed, [n, ...] or [N, ...]: compared
             with the observations, to tell unit coordinates from others.
@@ -323,8 +312,8 @@ def audit(
         The audit; ``lines`` has its verdict in words.
 
     Raises:
-        InputError: For features of another shape or with entries that are not finite, or
-            transitions that tell no component.
+        InputError: For features of another shape or with entries that are not finite, a function
+            that is random or depends on the batch, or transitions that tell no component.
     """
     require_positive("seed", seed, least=0)
     given_names = features if isinstance(features, Mapping) else {OURS: features}
