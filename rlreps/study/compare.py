@@ -70,9 +70,9 @@ class FinalFigures:
     Attributes:
         label: Name of the run.
         about: ``method``, ``d`` and ``steps``.
-        problem: The ground truth or data of the measures; measures on different problems are not
-            subtracted.
         measures: Name in ``MEASURES`` → the figure of every seed.
+        problem: The ground truth or data of the measures, if known; measures on different problems
+            are not subtracted.
         diverged: Number of runs that diverged and count with the worst values.
         longest: Steps of the longest training, if ``measures`` are of fewer.
         steps: Steps of the learning curves, [points].
@@ -81,8 +81,8 @@ class FinalFigures:
 
     label: str
     about: Mapping[str, Any]
-    problem: Mapping[str, Any]
     measures: Mapping[str, Sample]
+    problem: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     diverged: int = 0
     longest: float = 0.0
     steps: Sequence[float] = ()
@@ -306,7 +306,6 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
             FinalFigures(
                 label=label,
                 about=about,
-                problem={},
                 measures=_samples(result.seeds, found),
                 steps=[each["step"] for each in result.history],
                 curves={
@@ -315,26 +314,23 @@ def _find_figures(label: str, result: Result) -> list[FinalFigures]:
                 },
             )
         ]
-    seeds = [_as_seed(name) for name in result] if isinstance(result, Mapping) else []
-    require(len({*seeds}) == len(seeds), f"different seeds of {label!r}", seeds)
+    by_seed = _by_seed(result) if isinstance(result, Mapping) else {}
     expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
     try:
-        given = [*result.values()] if isinstance(result, Mapping) else result
-        values = np.asarray(given, np.float64)
+        values = np.asarray([*by_seed.values()] or result, np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"expected {expected}, got {error}") from error
     require(values.ndim in (1, 2) and values.size > 0, expected, f"shape {values.shape}")
     curves = values.reshape(len(values), -1)
     final = curves[:, -1]
     require(bool(np.isfinite(final).all()), expected, final)
-    sample = Sample(final, seeds or range(len(final)))
+    sample = Sample(final, [*by_seed] or range(len(final)))
     if values.ndim == 2:
         about["steps"] = curves.shape[1]
     return [
         FinalFigures(
             label=label,
             about=about,
-            problem={},
             measures={VALUE: sample},
             steps=range(1, curves.shape[1] + 1),
             curves={VALUE: curves},
@@ -349,14 +345,20 @@ def _find_logs(result: Result) -> dict[Any, Path]:
         logs = dict(enumerate(logs))
     if not isinstance(logs, Mapping) or not all(isinstance(e, Path | str) for e in logs.values()):
         return {}
-    paths = [Path(each) for each in logs.values()]
-    require(len({*paths}) == len(paths), "logs of different trainings", [*map(str, paths)])
-    return dict(zip(map(_as_seed, logs), paths, strict=True))
+    paths = {seed: Path(each) for seed, each in _by_seed(logs).items()}
+    different = len({*paths.values()}) == len(paths)
+    require(different, "logs of different trainings", [*map(str, paths.values())])
+    return paths
 
 
-def _as_seed(name: Any) -> Any:
-    """Return the number that a text names, as a folder or JSON does, else the name."""
-    return int(name) if isinstance(name, str) and name.isdecimal() else name
+def _by_seed(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return figures by seed; a text of digits, as folders and JSON have, is a number."""
+    found = {
+        int(seed) if isinstance(seed, str) and seed.isdecimal() else seed: each
+        for seed, each in given.items()
+    }
+    require(len(found) == len(given), "different seeds", [*given])
+    return found
 
 
 def _read_logs(logs: Mapping[str, Mapping[Any, Path]]) -> dict[str, list[FinalFigures]]:

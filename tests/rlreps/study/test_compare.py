@@ -364,7 +364,7 @@ def test_other_logs_are_refused(content, tmp_path):
             r"finite numbers \[seeds\] or \[seeds, steps\] of 'b'",
         ),
         ({"a": [1.0], "b": [1j]}, "finite numbers"),
-        ({"a": {0: 1.0, "0": 2.0}, "b": [1.0]}, "different seeds of 'a'"),
+        ({"a": {0: 1.0, "0": 2.0}, "b": [1.0]}, "different seeds, got "),
         ({"a": ["x/monitor.csv"] * 2, "b": [1.0]}, "logs of different trainings"),
         ([np.zeros(5), np.zeros(5)], "results by name"),
         ({"a": [1.0], "b": ["x"]}, r"files of Stable-Baselines3 called \*monitor.csv"),
