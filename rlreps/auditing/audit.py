@@ -16,7 +16,6 @@ from rlreps.auditing.defects import Defect, find_defects
 from rlreps.auditing.measures import (
     DoubleArray,
     Health,
-    Spans,
     captured,
     draw_pairs,
     examine,
@@ -389,7 +388,7 @@ def _audit_one(
 ) -> FeatureFindings:
     states, units = features.shape
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
-    spans: Spans = spans_of(features)
+    spans = spans_of(features)
     rank = spans.centred.shape[1]
     # Components of a truth that is centred by rows need not be orthogonal to the constant.
     constant = np.full((states, 1), states**-0.5)
