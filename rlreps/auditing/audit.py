@@ -16,7 +16,6 @@ from rlreps.auditing.defects import Defect, find_defects
 from rlreps.auditing.measures import (
     DoubleArray,
     Health,
-    Spans,
     captured,
     draw_pairs,
     examine,
@@ -49,6 +48,8 @@ _REWARDS = 16
 _DRAWS = 8
 _STATES = 1_000
 _HEADLINE = 10
+_REPEATED = 0.01
+"""Largest difference between features of two calls, as a share of their range."""
 _MOST_WORKERS = 4
 """Largest number of sets at a time; each needs some copies of its features."""
 
@@ -131,6 +132,9 @@ class Audit:
                 lines.append(f"{name}no known defect")
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
     def table(self) -> Table:
         """Return what is captured of the leading components, a row for each k."""
         rows = [
@@ -182,44 +186,33 @@ class Audit:
 
     def figure(self) -> Figure:
         """Draw what is captured: over training for checkpoints, else over k."""
-        labels = list(self.findings)
-        if len(labels) > 1 and all(isinstance(label, int) for label in labels):
-            steps = np.array(labels, np.float64)
-            lines = [
-                Line(
-                    label=f"leading {k}",
-                    x=steps,
-                    mean=[each.leading(k) for each in self.findings.values()],
-                )
-                for k in LEADING
-                if k <= len(next(iter(self.findings.values())).components)
-            ]
-            return plot_panels(
-                [Panel(title="", lines=lines)],
-                x_label="step",
-                y_label="captured share",
-                log_y=False,
-            )
-        lines = []
-        for label, each in self.findings.items():
-            k = np.arange(1, len(each.components) + 1)
-            shares = {str(label): each.components}
-            if len(labels) == 1:
+        several, first = len(self.findings) > 1, next(iter(self.findings.values()))
+        k = np.arange(1, len(first.components) + 1)
+        if several and all(isinstance(label, int) for label in self.findings):
+            x, x_label, limits = np.array([*self.findings], np.float64), "step", None
+            means = {
+                f"leading {some}": [each.leading(some) for each in self.findings.values()]
+                for some in LEADING
+                if some <= len(k)
+            }
+        else:
+            x, x_label, limits = k.astype(np.float64), "leading components k", (0.0, 1.02)
+            shares = {str(label): each.components for label, each in self.findings.items()}
+            if not several:
                 shares = {
-                    "with an intercept": each.components,
-                    "without": each.without_intercept,
-                    "held-out states": np.maximum(each.held_out, 0.0),
-                    "chance": np.full(len(k), each.chance),
+                    "with an intercept": first.components,
+                    "without": first.without_intercept,
+                    "held-out states": np.maximum(first.held_out, 0.0),
+                    "chance": np.full(len(k), first.chance),
                 }
-            lines += [
-                Line(label=name, x=k, mean=np.cumsum(share) / k) for name, share in shares.items()
-            ]
+            means = {name: (np.cumsum(share) / k).tolist() for name, share in shares.items()}
+        lines = [Line(label=name, x=x, mean=mean) for name, mean in means.items()]
         return plot_panels(
             [Panel(title="", lines=lines)],
-            x_label="leading components k",
+            x_label=x_label,
             y_label="captured share",
             log_y=False,
-            y_limits=(0.0, 1.02),
+            y_limits=limits,
         )
 
     def components_figure(self) -> Figure | None:
@@ -306,8 +299,8 @@ def audit(
     Args:
         features: Features [n, p] of the truth's n states, in its order; of transitions, [N, p] of
             ``observation`` in every row (features of ``next_observation`` are not needed); or a
-            function of observations [n, ...] that returns them; or several of these by name, or by
-            the step of a checkpoint.
+            function of observations [n, ...] that returns them, called twice to see that it
+            returns the same; or several of these by name, or by the step of a checkpoint.
         truth: A ground truth, as from ``rlreps.successor.load``, or ``Transitions``.
         inputs: What the network saw when the features were computed, [n, ...] or [N, ...]: compared
             with the observations, to tell unit coordinates from others.
@@ -318,13 +311,17 @@ def audit(
         The audit; ``lines`` has its verdict in words.
 
     Raises:
-        InputError: For features of another shape or with entries that are not finite, or
-            transitions that tell no component.
+        InputError: For features of another shape or with entries that are not finite, a function
+            that is random or depends on the batch, or transitions that tell no component.
     """
     require_positive("seed", seed, least=0)
-    several = features if isinstance(features, Mapping) else {OURS: features}
+    given_names = features if isinstance(features, Mapping) else {OURS: features}
+    several = {_as_label(name): each for name, each in given_names.items()}
     require(bool(several), "at least one set of features", "none")
+    require(len(several) == len(given_names), "features of different names", [*given_names])
     require("truth" not in several, "another name for features", "truth")
+    if all(isinstance(label, int) for label in several):  # Checkpoints, by their steps.
+        several = dict(sorted(several.items(), key=lambda each: int(each[0])))
     given: GroundTruth | Transitions
     seen: Any
     if isinstance(truth, GroundTruth):
@@ -332,6 +329,11 @@ def audit(
         require(truth.num_states >= 4, "a truth of at least 4 states", truth.num_states)
         given, seen = truth, truth.observations
     else:
+        recorded = isinstance(truth, Transitions | Mapping | Sequence) and not isinstance(
+            truth, str
+        )
+        expected = "a GroundTruth (as from successor.load or World.truth) or transitions"
+        require(recorded, expected, type(truth).__name__)
         given = as_transitions(truth)
         seen = given.observation
     if inputs is not None:
@@ -347,10 +349,9 @@ def audit(
         against = estimate_truth(given, components=LEADING[-1], discount=gamma, seed=seed)
     baselines, sets = _Baselines(against.truth, seed), {}
     for label, each in arrays.items():
-        found = each(against.observations) if callable(each) else each[against.rows]
-        array = _as_features(found, label, len(against.observations))
-        sets[int(label) if isinstance(label, int | np.integer) else str(label)] = array
-        baselines.prepare(array.shape[1])
+        seen = against.observations
+        sets[label] = _call(each, seen, label) if callable(each) else each[against.rows]
+        baselines.prepare(sets[label].shape[1])
     # Threads of BLAS would wait for each other, as problems are small: each set has one.
     workers = min(_MOST_WORKERS, len(sets), os.cpu_count() or 1)
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
@@ -387,7 +388,7 @@ def _audit_one(
 ) -> FeatureFindings:
     states, units = features.shape
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
-    spans: Spans = spans_of(features)
+    spans = spans_of(features)
     rank = spans.centred.shape[1]
     # Components of a truth that is centred by rows need not be orthogonal to the constant.
     constant = np.full((states, 1), states**-0.5)
@@ -472,9 +473,36 @@ class _Baselines:
         return found
 
 
+def _as_label(name: object) -> str | int:
+    """Return the step of a checkpoint that is named by a number, else the name."""
+    return int(str(name)) if str(name).isdecimal() else str(name)
+
+
+def _call(network: Callable[[Any], ArrayLike], seen: Any, label: object) -> np.ndarray:
+    """Return a network's features [n, p] of observations, checked to depend on these alone.
+
+    The second call has the first half of the observations, each twice: random parameters, dropout
+    and statistics of the batch give other features.
+    """
+    features = _as_features(network(seen), label, len(seen))
+    twice = np.arange(len(seen)) // 2
+    again = _as_features(network(seen[twice]), label, len(seen)).astype(np.float64)
+    apart = float(np.abs(again - features[twice]).max())
+    if apart > _REPEATED * np.ptp(features.astype(np.float64)):
+        raise InputError(
+            f"expected the same features {label!r} of the same observations (fixed parameters, "
+            f"evaluation mode), got others in a second call, up to {apart:.3g} apart"
+        )
+    return features
+
+
 def _as_features(given: ArrayLike, label: object, rows: int) -> np.ndarray:
     """Return features [n, p] of a number type, after a check."""
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except (RuntimeError, TypeError, ValueError) as error:  # Such as a PyTorch tensor's.
+        raise InputError(f"expected features {label!r} as an array, got {error}") from error
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     name = f"features {label!r} [{rows}, p], a row for each state of the truth or of transitions"
     fits = array.ndim == 2 and len(array) == rows and array.shape[1] >= 1
     require(fits, name, f"shape {array.shape}")
@@ -493,16 +521,11 @@ def _require_inputs(inputs: np.ndarray, seen: np.ndarray) -> None:
     require(inputs.shape == seen.shape, f"inputs of shape {seen.shape}", f"shape {inputs.shape}")
     given = inputs.astype(np.float64)
     allowed = 0.1 * np.ptp(seen, axis=0) + 1e-6 * np.abs(seen).max()
-    same = np.abs(given - seen) <= allowed  # False for NaN.
-    wrong = np.flatnonzero(~same.reshape(len(seen), -1).all(axis=1))
+    wrong = np.argwhere(~(np.abs(given - seen) <= allowed))  # Also of NaN.
     if wrong.size:
-        row = int(wrong[0])
+        place = tuple(wrong[0].tolist())
         raise InputError(
-            f"expected the truth's observations as inputs, {_spell(seen[row])} in row {row}, got "
-            f"{_spell(given[row])}"
+            "expected the truth's observations as inputs, "
+            f"{format_number(float(seen[place]))} at {list(place)}, got "
+            f"{format_number(float(given[place]))}"
         )
-
-
-def _spell(values: np.ndarray) -> str:
-    flat = np.ravel(values)[:4]
-    return ", ".join(format_number(float(value)) for value in flat)

@@ -62,14 +62,35 @@ def find_defects(
         states: n.
         units: p.
     """
-    of_rank = [*_of_rank(health, units)]
-    if any(each.name == "collapsed" for each in of_rank):
-        return of_rank  # The others would follow from it.
-    found = [
-        *of_rank,
-        *_of_contents(health, components, held_out, aliased, error, states),
-        *_of_units(health),
-    ]
+    if health.effective_rank < min(COLLAPSED, 0.5 * (1 + units)) and units > 1:
+        collapsed = Defect(
+            "collapsed",
+            f"effective rank {health.effective_rank:.2f} of {units} units",
+            "train with a term against collapse (orthonormality, variance, a larger learning rate "
+            "of the predictor), and check that targets differ between states",
+        )
+        return [collapsed]  # The others would follow from it.
+    found = []
+    if health.rank < min(LOW_RANK * units, ENOUGH):
+        found.append(
+            Defect(
+                "low rank",
+                f"numerical rank {health.rank} of {units} units",
+                "use fewer units, or add a loss that rewards rank",
+            )
+        )
+    if held_out < BY_CHANCE:
+        found.append(
+            Defect(
+                "no better than chance",
+                f"R² {held_out:.2f} of the leading components at held-out states",
+                "check that row i of the features is state i of the truth, and that the network "
+                "saw the truth's observations",
+            )
+        )
+    else:
+        found += _of_contents(health.rank, components, aliased, error, states)
+    found += _of_units(health)
     if states < FEWEST_STATES * units:
         found.append(
             Defect(
@@ -82,38 +103,9 @@ def find_defects(
     return found
 
 
-def _of_rank(health: Health, units: int) -> Iterator[Defect]:
-    if health.effective_rank < min(COLLAPSED, 0.5 * (1 + units)) and units > 1:
-        yield Defect(
-            "collapsed",
-            f"effective rank {health.effective_rank:.2f} of {units} units",
-            "train with a term against collapse (orthonormality, variance, a larger learning rate "
-            "of the predictor), and check that targets differ between states",
-        )
-    elif health.rank < min(LOW_RANK * units, ENOUGH):
-        yield Defect(
-            "low rank",
-            f"numerical rank {health.rank} of {units} units",
-            "use fewer units, or add a loss that rewards rank",
-        )
-
-
 def _of_contents(
-    health: Health,
-    components: DoubleArray,
-    held_out: float,
-    aliased: float,
-    error: DoubleArray | None,
-    states: int,
+    rank: int, components: DoubleArray, aliased: float, error: DoubleArray | None, states: int
 ) -> Iterator[Defect]:
-    if held_out < BY_CHANCE:
-        yield Defect(
-            "no better than chance",
-            f"R² {held_out:.2f} of the leading components at held-out states",
-            "check that row i of the features is state i of the truth, and that the network saw "
-            "the truth's observations",
-        )
-        return
     if aliased > ALIASED:
         yield Defect(
             "aliased",
@@ -121,12 +113,12 @@ def _of_contents(
             "give the network what tells these states apart (aliases lists pairs)",
         )
     # Random features of this rank hold a share of mean r / (n − 1) of any component.
-    chance = health.rank / max(states - 1, 1)
+    chance = rank / max(states - 1, 1)
     spread = math.sqrt(2.0 * chance * max(1.0 - chance, 0.0) / (states + 1))
     bound = min(PRESENT, max(ABSENT, chance + 3.0 * spread))
     lost = [
         index + 1
-        for index, share in enumerate(components[: min(10, health.rank)])
+        for index, share in enumerate(components[: min(10, rank)])
         if share < bound
         and (error is None or error[index] < UNKNOWN)
         and float(np.median(components[index + 1 : index + 4])) > PRESENT

@@ -49,7 +49,10 @@ def spans_of(features: np.ndarray) -> Spans:
     Columns are scaled to unit length first, so that no column counts less than another. Singular
     values within the rounding of the features' own type count as zero.
     """
-    count, tolerance = len(features), _tolerance(features)
+    count = len(features)
+    # As for ``subspace.numerical_rank``; shorter types count as float32.
+    kind = np.float64 if features.dtype == np.float64 else np.float32
+    tolerance = relative_tolerance(features.shape, kind)
     doubles = features.astype(np.float64)
     means = doubles.mean(axis=0)
     centred = _orthonormalise(doubles - means, _rounding(features), tolerance)
@@ -299,24 +302,9 @@ def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
 
 def _rounding(features: np.ndarray) -> DoubleArray:
     """Return the standard deviation, [p], that rounding alone can give a constant column."""
-    unit = float(np.finfo(_float_type(features)).eps)
+    unit = float(np.finfo(features.dtype if features.dtype.kind == "f" else np.float32).eps)
     found: DoubleArray = 4.0 * unit * np.abs(features.astype(np.float64)).mean(axis=0)
     return found
-
-
-def _tolerance(features: np.ndarray) -> float:
-    """Return the relative size below which a singular value counts as zero.
-
-    It is that of ``subspace.numerical_rank``; of shorter types, that of float32.
-    """
-    double = features.dtype == np.float64
-    shape = (features.shape[0], features.shape[1])
-    return relative_tolerance(shape, np.float64 if double else np.float32)
-
-
-def _float_type(features: np.ndarray) -> np.dtype:
-    known = features.dtype in (np.float16, np.float32, np.float64)
-    return features.dtype if known else np.dtype(np.float32)
 
 
 def _orthonormalise(columns: DoubleArray, least: DoubleArray, tolerance: float) -> DoubleArray:

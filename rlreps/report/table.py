@@ -49,6 +49,9 @@ class Table:
         header = list(dict.fromkeys(column for row in rows for column in row))
         return cls(header, [[row.get(column) for column in header] for row in rows], caption)
 
+    def __repr__(self) -> str:
+        return self.to_csv()
+
     def to_html(self, caption: str | None = None) -> str:
         """Return the table as HTML, with another caption if one is given."""
         marks = [' class="number"' if flush else "" for flush in self._flush_right()]

@@ -31,11 +31,14 @@ from rlreps.stats import (
     student_p_value,
     welch_error,
 )
-from rlreps.study.final_figures import MEASURES, RETURN, FinalFigures, Result, read_results
+from rlreps.study.final_figures import MEASURES, RETURN, VALUE, FinalFigures, Result, read_results
 from rlreps.study.monitor import find_monitors
 
 LEVEL = 0.05
 """Level of all tests of a comparison together."""
+
+_LONGER = 1.2
+"""Trainings that are longer than the shortest by this factor are noted."""
 
 _FILES = ("comparison.csv", "seeds.csv", "evaluations.json", "curves.png")
 
@@ -66,13 +69,22 @@ class Comparison:
 
     def lines(self) -> list[str]:
         """Return a verdict in words for each difference from the first result."""
+        others = len(self.runs[0].seeds)
         lines = [
             f"{row['run']}: {MEASURES[row['measure']]} {_judge(row)} {self.first}, "
-            f"{format_interval(_interval(row, 'difference'), signed=True)}"
+            f"{format_interval(_interval(row, 'difference'), signed=True)} "
+            + (
+                f"({row['pairs']} pairs)"
+                if row["pairs"]
+                else f"({row['seeds']} and {others} seeds)"
+            )
             for row in self.rows
             if "difference" in row
         ]
         return [*lines, *(f"note: {note}" for note in self.notes)]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
 
     def evaluations(self) -> dict[str, Any]:
         """Return all figures in the layout of Gorsane et al. 2022, which marl-eval reads.
@@ -181,6 +193,8 @@ def compare(
     if isinstance(results, Mapping):
         pairs = [*results.items()]
     else:
+        named = all(isinstance(each, Path | str) for each in results)
+        require(named, "results by name, {label: result}, or folders", type(results).__name__)
         pairs = labelled([Path(each) for each in results])
     runs = read_results(pairs)
     folders = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
@@ -290,11 +304,17 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
             f"{run.diverged} of {len(run.seeds)} runs of {run.label} diverged and count with the "
             "worst figures there are"
         )
+    made = [each.about["steps"] for each in (run, first)]
+    if run.longest > _LONGER * (made[0] or 0):
+        notes.append(
+            f"{run.label} has a training of {run.longest:,.0f} steps and counts at step "
+            f"{made[0]:,}, which the shortest training of all reached"
+        )
     if run.problem != first.problem:
         found = "; ".join(describe_differences(first.problem, run.problem))
         notes.append(f"{run.label} is not measured as {first.label} is: {found}")
-    elif run.about["steps"] != first.about["steps"]:
-        steps = [format_number(each.about["steps"]) for each in (run, first)]
-        unit = "steps" if RETURN in run.measures else "updates"
+    elif None not in made and made[0] != made[1]:
+        unit = "steps" if {RETURN, VALUE} & {*run.measures} else "updates"
+        steps = [format_number(each) for each in made]
         notes.append(f"{run.label} made {steps[0]} {unit}, {first.label} {steps[1]}")
     return notes

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,19 +42,21 @@ class FinalFigures:
     Attributes:
         label: Name of the run.
         about: ``method``, ``d`` and ``steps``.
-        problem: The ground truth or data of the measures; measures on different problems are not
-            subtracted.
         measures: Name in ``MEASURES`` → the figure of every seed.
+        problem: The ground truth or data of the measures, if known; measures on different problems
+            are not subtracted.
         diverged: Number of runs that diverged and count with the worst values.
+        longest: Steps of the longest training, if ``measures`` are of fewer.
         steps: Steps of the learning curves, [points].
         curves: Name in ``MEASURES`` → learning curves of results in memory, [seeds, points].
     """
 
     label: str
     about: Mapping[str, Any]
-    problem: Mapping[str, Any]
     measures: Mapping[str, Sample]
+    problem: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     diverged: int = 0
+    longest: float = 0.0
     steps: Sequence[float] = ()
     curves: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
@@ -79,8 +80,9 @@ def read_results(results: Sequence[tuple[Any, Any]]) -> list[FinalFigures]:
         if label in monitored:
             log = monitored[label]
             steps, curves = log.steps.tolist(), {RETURN: log.returns}
+            run = _of_curves(label, [*logs[label]], steps, curves, int(steps[-1]))
             problem = {"environment": ", ".join(log.environments)}
-            runs.append(_of_curves(label, [*logs[label]], steps, curves, int(steps[-1]), problem))
+            runs.append(dataclasses.replace(run, problem=problem, longest=log.longest))
         elif isinstance(result, Path | str):
             runs += _read(label, RunFolder(Path(result)))
         elif isinstance(result, TrainingResult):
@@ -97,7 +99,20 @@ def _find_logs(result: Result) -> dict[Any, Path]:
         logs = dict(enumerate(logs))
     if not isinstance(logs, Mapping) or not all(isinstance(e, Path | str) for e in logs.values()):
         return {}
-    return {seed: Path(each) for seed, each in logs.items()}
+    paths = {seed: Path(each) for seed, each in _by_seed(logs).items()}
+    different = len({*paths.values()}) == len(paths)
+    require(different, "logs of different trainings", [*map(str, paths.values())])
+    return paths
+
+
+def _by_seed(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return figures by seed; a text of digits, as folders and JSON have, is a number."""
+    found = {
+        int(seed) if isinstance(seed, str) and seed.isdecimal() else seed: each
+        for seed, each in given.items()
+    }
+    require(len(found) == len(given), "different seeds", [*given])
+    return found
 
 
 def _of_curves(
@@ -106,13 +121,11 @@ def _of_curves(
     steps: Sequence[float],
     curves: Mapping[str, np.ndarray],
     made: int | None = None,
-    problem: Figures = MappingProxyType({}),
 ) -> FinalFigures:
     """Take the last points of learning curves [seeds, points] by measure."""
     return FinalFigures(
         label=label,
         about={"method": None, "d": None, "steps": made},
-        problem=problem,
         measures={name: Sample(curve[:, -1], seeds) for name, curve in curves.items()},
         steps=steps,
         curves=curves,
@@ -130,17 +143,17 @@ def _of_training(label: str, result: TrainingResult) -> FinalFigures:
 
 def _of_numbers(label: str, result: Any) -> FinalFigures:
     """Take numbers by seed, or curves [seeds, points]."""
+    by_seed = _by_seed(result) if isinstance(result, Mapping) else {}
     expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
     try:
-        given = [*result.values()] if isinstance(result, Mapping) else result
-        values = np.asarray(given, np.float64)
+        values = np.asarray([*by_seed.values()] or result, np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"expected {expected}, got {error}") from error
     require(values.ndim in (1, 2) and values.size > 0, expected, f"shape {values.shape}")
     curves = values.reshape(len(values), -1)
     require(bool(np.isfinite(curves[:, -1]).all()), expected, curves[:, -1])
-    seeds: Sequence[Any] = [*result] if isinstance(result, Mapping) else range(len(curves))
-    return _of_curves(label, seeds, range(1, curves.shape[1] + 1), {VALUE: curves})
+    steps, made = range(1, curves.shape[1] + 1), curves.shape[1] if values.ndim == 2 else None
+    return _of_curves(label, [*by_seed] or range(len(curves)), steps, {VALUE: curves}, made)
 
 
 def _read(label: str, folder: RunFolder) -> list[FinalFigures]:

@@ -21,12 +21,14 @@ class Monitored(NamedTuple):
     Attributes:
         environments: Names of the environments, without repetition.
         steps: Ends of ten windows of equal length, [10].
+        longest: Steps of the longest training.
         returns: Mean return of the episodes that end in each window, [runs, 10]; that of the window
             before if none does, NaN before the first end.
     """
 
     environments: Sequence[str]
     steps: npt.NDArray[np.float64]
+    longest: float
     returns: npt.NDArray[np.float64]
 
 
@@ -65,7 +67,8 @@ def read_monitors(results: Mapping[str, Sequence[Path]]) -> dict[str, Monitored]
         ]
         require(not late, f"an episode of each training in the first {int(steps[-1])} steps", late)
         environments = sorted({name for names, _ in trainings for name in names})
-        found[label] = Monitored(environments, steps, returns)
+        longest = max(float(np.sum(run[:, 1])) for _, run in trainings)
+        found[label] = Monitored(environments, steps, longest, returns)
     return found
 
 
@@ -98,6 +101,7 @@ def _files(folder: Path) -> list[Path]:
 def _read(path: Path) -> tuple[str, npt.NDArray[np.float64]]:
     """Return the environment's name, and return, length and time of each episode, [episodes, 3]."""
     first, *lines = [*read_lines(path)] or [b""]
+    lines = [line for line in lines if line.endswith(b"\n")]  # A training may be writing the last.
     header = parse_json(first.removeprefix(b"#"), str(path))
     expected = f"a {_NAME} of Stable-Baselines3 with finished episodes"
     try:

@@ -206,12 +206,18 @@ class World:
 
         Args:
             env: The environment.
-            observe: State of the environment → its observation; by default one unit for each state.
+            observe: State of the environment → its observation; by default a one-hot code of the
+                world's row, whose number in the environment is in ``about["states"]``.
 
         Raises:
             InputError: If the environment has no table.
         """
         return cls.from_arrays(**read_table(env, observe))
+
+    def __repr__(self) -> str:
+        seen, name = self.observations, self.about.get("world") or self.about.get("name", "")
+        size = f"{self.num_states} states, {self.num_actions} actions"
+        return f"<World {name} of {size}, observations {list(seen.shape[1:])} {seen.dtype}>"
 
     @property
     def num_states(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlreps.app.job import Context, Job
 from rlreps.app.jobs.fit import Collection, read_data
-from rlreps.auditing import Audit, audit
+from rlreps.auditing.audit import OURS, Audit, audit
 from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
 from rlreps.files import DAMAGED, read_arrays
@@ -49,15 +49,11 @@ class AuditFeatures(Job[Audit]):
     seed: int = interval("[0, 2**31)", 0)
 
     @functools.cached_property
-    def _read(self) -> dict[str | int, np.ndarray]:
+    def _read(self) -> dict[str, np.ndarray]:
         names = [path.stem for path in self.features]
         require(len({*names}) == len(names), "files of different names", names)
-        numbered = all(name.isdecimal() for name in names) and len(names) > 1
-        found = {}
-        for path, name in zip(self.features, names, strict=True):
-            label = "features" if len(names) == 1 else int(name) if numbered else name
-            found[label] = _read_array(path)
-        return dict(sorted(found.items())) if numbered else found
+        labels = names if len(names) > 1 else [OURS]
+        return dict(zip(labels, map(_read_array, self.features), strict=True))
 
     @functools.cached_property
     def _against(self) -> GroundTruth | Transitions:
@@ -80,7 +76,7 @@ class AuditFeatures(Job[Audit]):
             of = {name: fitted[name] for name in ("data", "discount")}
         return {
             "features": {
-                str(label): {"shape": list(array.shape), "sha256": _digest(array)}
+                label: {"shape": list(array.shape), "sha256": _digest(array)}
                 for label, array in self._read.items()
             },
             **of,

@@ -69,6 +69,11 @@ class GroundTruth:
     cells: np.ndarray | None = None
     observed: Array | None = None
 
+    def __repr__(self) -> str:
+        states, components = self.principal.basis.shape
+        discount = self.settings.get("discount")
+        return f"<GroundTruth of {states} states, {components} components, discount {discount}>"
+
     @property
     def num_states(self) -> int:
         """Number of states, n."""
@@ -126,7 +131,7 @@ class GroundTruth:
 
     def distance(
         self,
-        features: Array | np.ndarray,
+        features: ArrayLike,
         components: int | None = None,
         *,
         intercept: bool = False,
@@ -143,9 +148,12 @@ class GroundTruth:
                 intercept; a shift of features then changes nothing. The papers leave it out.
 
         Raises:
-            InputError: For features of another shape, or more components than the truth has.
+            InputError: For features of another shape, not finite, or of more components than the
+                truth has.
         """
+        features = np.asarray(features)
         require(features.ndim == 2, "features of shape [states, p]", features.shape)
+        require(bool(np.isfinite(features).all()), "finite features", "NaN or infinity")
         fitting = len(features) == self.num_states
         require(fitting, f"features of all {self.num_states} states, a row each", features.shape)
         k = features.shape[1] if components is None else components

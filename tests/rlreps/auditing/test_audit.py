@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -138,6 +139,20 @@ def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
     assert captured(span, components).mean() == pytest.approx(100 / (STATES - 1), abs=0.05)
     assert held_out(span, components).mean() < 0.1
     np.testing.assert_allclose(held_out(components[:, :5], components[:, :5]), 1.0, atol=1e-3)
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(truth, sound):
+    found = rlreps.audit({"100": sound, np.int64(5): sound[:, :3], 20: sound[:, :2]}, truth)
+    assert [*found.findings] == [5, 20, 100]
+    assert found.figure().axes[0].lines[0].get_xdata().tolist() == [5.0, 20.0, 100.0]
+    assert repr(found) == "\n".join(found.lines())
+
+
+def test_brain_floats_are_features(truth, sound):
+    single = np.asarray(jnp.asarray(sound, jnp.bfloat16), np.float32)
+    expected = rlreps.audit(single, truth).findings["features"].leading()
+    found = rlreps.audit(jnp.asarray(sound, jnp.bfloat16), truth).findings["features"]
+    assert found.leading() == expected
 
 
 def test_half_precision_keeps_its_rank(sound):
@@ -325,8 +340,12 @@ def test_a_function_sees_the_states_in_the_units_of_the_environment(truth):
         return np.concatenate([np.cos(observations), np.sin(observations)], axis=1)
 
     rlreps.audit(network, truth)
+    assert len(seen) == 2  # Once more, to see whether it gives the same features again.
     np.testing.assert_allclose(seen[0][:, 0], GRID.centres()[:, 0], rtol=1e-5)
     rlreps.audit(network, truth, inputs=seen[0])
+    other = np.where(np.arange(STATES)[:, None] == 3, 9.0, seen[0])
+    with pytest.raises(InputError, match=r"[\d.]+ at \[3, 0\], got 9"):
+        rlreps.audit(network, truth, inputs=other)
     for wrong in (truth.coordinates, seen[0][::-1], np.full_like(seen[0], np.nan)):
         with pytest.raises(InputError, match="expected the truth's observations as inputs, "):
             rlreps.audit(network, truth, inputs=wrong)
@@ -341,6 +360,10 @@ def test_a_function_sees_the_states_in_the_units_of_the_environment(truth):
         (np.full((STATES, 3), "a"), "real numbers"),
         ({}, "at least one set"),
         ({"truth": np.zeros((STATES, 3))}, "another name for features"),
+        ({1: np.zeros((STATES, 3)), "1": np.zeros((STATES, 3))}, "features of different names"),
+        ([np.zeros((STATES, 3)), np.zeros((STATES, 2))], "as an array, got "),
+        (lambda seen: np.random.default_rng().normal(size=(STATES, 3)), "in a second call"),
+        (lambda seen: seen - seen.mean(), "in a second call"),
     ],
 )
 def test_other_features_are_refused(features, words, truth):
@@ -473,7 +496,7 @@ def recorded(count=400, *, shape=(2,), random=None):
         (lambda truth: recorded(shape=(4, 4, 1)), {}, "vectors, or observations that repeat"),
         (lambda truth: recorded(), {"discount": 1.0}, "discount"),
         (lambda truth: truth, {"discount": 0.9}, "no discount beside a ground truth"),
-        (lambda truth: "sutton-100", {}, "expected Transitions"),
+        (lambda truth: "sutton-100", {}, "expected a GroundTruth .*, got 'str'"),
     ],
 )
 def test_other_truths_are_refused(given, options, words, truth):

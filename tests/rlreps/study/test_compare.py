@@ -207,6 +207,9 @@ def test_arrays_are_compared_by_seed_and_by_their_last_step():
     assert row["difference_high"] - row["difference_low"] < 0.05 < np.std(mine)
     (line,) = found.lines()
     assert line.startswith("theirs: value above that of mine, +0.")
+    assert line.endswith(" (8 pairs)")
+    longer = compare({"mine": curves, "theirs": np.hstack([curves, curves])})
+    assert repr(longer).endswith("\nnote: theirs made 4 steps, mine 2")
 
 
 def test_named_seeds_are_paired_by_name_and_few_common_seeds_by_none():
@@ -214,8 +217,11 @@ def test_named_seeds_are_paired_by_name_and_few_common_seeds_by_none():
     shifted = {seed: values[seed] + (1.0 if seed % 2 else 1.25) for seed in reversed(range(6))}
     row = compare({"a": values, "b": shifted}).rows[1]
     assert (row["pairs"], row["difference"]) == (6, pytest.approx(1.125))
+    from_json = json.loads(json.dumps(shifted))
+    assert compare({"a": values, "b": from_json}).rows[1]["pairs"] == 6
     apart = compare({"a": values, "b": {seed: seed - 3.5 for seed in range(4, 9)}})
     assert apart.rows[1]["pairs"] == 0
+    assert apart.lines()[0].endswith(" (5 and 6 seeds)")
     assert "cannot be told (detectable: " in apart.lines()[0]
 
 
@@ -295,9 +301,15 @@ def test_logs_count_up_to_the_steps_that_all_trainings_reached(tmp_path):
     long = write_monitor(tmp_path / "a/monitor.csv", [*range(10), 99.0], [10] * 11)
     short = write_monitor(tmp_path / "b/monitor.csv", [5.0, 7.0], [40, 60])
     third = write_monitor(tmp_path / "c/monitor.csv", [*range(10), 99.0], [10, *[20] * 10])
+    with long.open("a") as stream:
+        stream.write("99.0,1")  # Half of a line.
     results = {"one": [long, short], "two": {"x": long.parent, "y": short}, "longer": third}
     found = compare(results)
     assert {row["steps"] for row in found.rows} == {100}
+    assert found.notes == [
+        "longer has a training of 210 steps and counts at step 100, which the shortest training "
+        "of all reached"
+    ]
     assert found.runs[2].measures["return"].values.tolist() == [4.0]
     (one,) = found.runs[:1]
     assert one.about["steps"] == 100
@@ -317,7 +329,7 @@ def test_parallel_environments_are_one_training_and_other_names_are_seeds(tmp_pa
     for seed, value in (("a", 1.0), ("b", 3.0)):
         write_monitor(tmp_path / f"two/{seed}.monitor.csv", [value] * 20, [10] * 20)
     one, two = compare([tmp_path / "one", tmp_path / "two"]).runs
-    assert [*one.seeds] == ["0"]
+    assert [*one.seeds] == [0]
     assert one.measures["return"].values.tolist() == [2.0]
     assert [*two.seeds] == ["a", "b"]
     assert (one.about["steps"], two.about["steps"]) == (200, 200)
@@ -352,6 +364,9 @@ def test_other_logs_are_refused(content, tmp_path):
             r"finite numbers \[seeds\] or \[seeds, steps\] of 'b'",
         ),
         ({"a": [1.0], "b": [1j]}, "finite numbers"),
+        ({"a": {0: 1.0, "0": 2.0}, "b": [1.0]}, "different seeds, got "),
+        ({"a": ["x/monitor.csv"] * 2, "b": [1.0]}, "logs of different trainings"),
+        ([np.zeros(5), np.zeros(5)], "results by name"),
         ({"a": [1.0], "b": ["x"]}, r"files of Stable-Baselines3 called \*monitor.csv"),
         ({"a": [1.0, 2.0], "b": [1.0, np.nan]}, "finite numbers"),
         ({"a": [1.0, 2.0], "b": [[1.0], [1.0, 2.0]]}, "finite numbers"),

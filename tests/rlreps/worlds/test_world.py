@@ -183,6 +183,7 @@ def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
     again = World.load(path)
     assert again.digest == world.digest
     assert again.about == world.about
+    assert repr(again) == "<World random of 40 states, 3 actions, observations [8, 8, 3] uint8>"
     np.testing.assert_array_equal(again.transitions.toarray(), world.transitions.toarray())
     other = random_world(seed=1)
     assert other.digest != world.digest

@@ -27,7 +27,10 @@ def test_a_matrix_comes_back_with_its_subspace_grid_and_coordinates(tmp_path):
     truth = load(tmp_path / "own")
     assert truth.grid == GRID
     np.testing.assert_array_equal(truth.coordinates, GRID.unit_centres())
-    assert truth.distance(left) < 1e-9
+    assert truth.distance(left.tolist()) < 1e-9
+    assert repr(truth) == "<GroundTruth of 30 states, 4 components, discount None>"
+    with pytest.raises(InputError, match="expected finite features"):
+        truth.distance(np.full_like(left, np.nan))
     # Saved again it is as it was; another matrix does not take its place.
     assert save_matrix(tmp_path / "own", matrix, GRID).content_key() == store.content_key()
     with pytest.raises(InputError, match=r"made under other settings: expected sha256="):
