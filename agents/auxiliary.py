@@ -31,12 +31,12 @@ from jax import Array
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import ReplayRows, as_inputs, episode_window
 from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
-from rlreps.batch import Batch
-from rlreps.config import checked, positive, registry, with_sizes
+from rlreps.batch import Batch, Clip
+from rlreps.config import checked, interval, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_interval, require_positive
-from rlreps.losses import OBJECTIVES, LargeBatch, Objective, Spin
+from rlreps.losses import OBJECTIVES, PAIR_OBJECTIVES, LargeBatch, Objective, Spin
 from rlreps.losses.base import Encode, Metrics, Params, in_single_precision
 from rlreps.numerics import DecayedMean
 
@@ -44,7 +44,9 @@ TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicat
 """Name → family of cumulants for task columns; the families have known bounds."""
 
 AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
-    name: cls for name, cls in OBJECTIVES.items() if not cls().needs_population
+    name: cls
+    for name, cls in {**OBJECTIVES, **PAIR_OBJECTIVES}.items()
+    if not cls().needs_population
 }
 """Name → objective that replay can feed, since it needs no exact expectations."""
 
@@ -85,6 +87,9 @@ class AuxiliaryConfig:
             sums; None is the smallest number of rows that leaves out at most 5 % at the largest
             discount, 299 at 0.99.
         sequences: Number of sequences in an update; each gives a row of the objective's batch.
+        pair_discount: γ of the pairs (s, s⁺) that an objective on pairs sees: s⁺ is a state of the
+            same sequence, 1 + k steps later with probability (1 − γ)γᵏ; 0 takes the next state.
+            Objectives with a discount of their own expect the next state.
         per_action: Teach ψ(s, a) instead of ψ(s): a is the first action of a sequence, and later
             actions follow the policies behind the replay. The objective has a head of weights for
             each action, on the same features of the torso. Actions occur in a batch as often as in
@@ -103,6 +108,7 @@ class AuxiliaryConfig:
     discount_high: float = 0.99
     horizon: int | None = positive(32)
     sequences: int = positive(256)
+    pair_discount: float = interval("[0, 1)", 0.0)
     per_action: bool = False
 
     def __post_init__(self) -> None:
@@ -114,8 +120,9 @@ class AuxiliaryConfig:
             "discounts 0 <= discount_low <= discount_high < 1",
             (self.discount_low, self.discount_high),
         )
+        weighted = not (isinstance(self.objective, Spin) or self.objective.needs_clips)
         require(
-            not (self.per_action and isinstance(self.objective, Spin)),
+            weighted or not self.per_action,
             "an objective with weights, a head for each action, for targets per_action",
             self.objective.name,
         )
@@ -128,6 +135,8 @@ class AuxiliaryConfig:
     @property
     def length(self) -> int:
         """Number of rows of a sequence."""
+        if self.objective.needs_clips and self.pair_discount == 0.0:
+            return 2
         if self.horizon is not None:
             return self.horizon
         high = self.discount_high
@@ -139,11 +148,6 @@ class AuxiliaryConfig:
             not self.objective.needs_population,
             "an auxiliary objective that needs no exact expectations",
             self.objective.name,
-        )
-        require(
-            not self.objective.needs_clips,
-            "an auxiliary objective on single states, which rows of replay are",
-            f"{self.objective.name} on pairs or clips of states",
         )
         # The number of features is not known here: check for the smallest.
         with_sizes(self.objective, num_features=1).require_rows(self.sequences)
@@ -374,6 +378,51 @@ class RepresentationTask(AuxiliaryTask):
         return value, (state._replace(moments=moments, objective=objective_state), metrics)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairTask(AuxiliaryTask):
+    """An objective on pairs (s, s⁺) of states of an episode, drawn along sequences of replay.
+
+    s is a sequence's first state, and s⁺ comes 1 + k steps later with P(k) = (1 − γ)γᵏ, or is the
+    last state of the episode or the sequence, if they end before. Objectives see flat float
+    observations.
+
+    Attributes:
+        objective: The objective.
+        discount: γ.
+    """
+
+    objective: Objective
+    discount: float
+
+    def init(self, key: Array) -> Any:
+        """Make the objective's state."""
+        return self.objective.init(key)
+
+    def loss(
+        self,
+        params: Params,
+        target_params: Params,
+        encode: Encode,
+        rows: ReplayRows,
+        state: Any,
+        key: Array,
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        """Compute the objective's loss on one pair of each sequence."""
+        step_key, loss_key = jax.random.split(key)
+        count, shape = len(rows.observation), rows.observation.shape[2:]
+        # At least one: the number of trials up to and with the first success.
+        steps = jax.random.geometric(step_key, 1.0 - self.discount, (count,), jnp.int32)
+        reached = jnp.minimum(steps, episode_window(rows).end)
+        ends = rows.observation[:, 0], rows.observation[jnp.arange(count), reached]
+        pair = Clip(tuple(as_inputs(seen).reshape(count, -1) for seen in ends))
+
+        def encode_flat(params: Params, seen: Array) -> Array:
+            return encode(params, seen.reshape(-1, *shape))
+
+        batch = Batch(pair, jnp.zeros((count, 0)))
+        return self.objective.loss(params, encode_flat, batch, state, loss_key)
+
+
 def _by_action(encode: Encode, num_actions: int) -> Encode:
     """Make the encoder (s, a) → e_a ⊗ φ(s), [b, a d], of pairs (observations, actions [b]).
 
@@ -408,12 +457,13 @@ def make_auxiliary_task(
             bytes.
         observation_dtype: Dtype of observations in replay.
         num_actions: Number of the agent's actions; required for targets per action.
-        encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
+        encoder: The torso, whose parameters ``spin`` with ``averaging_rate`` < 1 and objectives with
+            a target network need.
         learning_rate: Rate of ``explicit``'s stored weights, unless the configuration has one.
 
     Raises:
-        InputError: For an objective that needs exact expectations or pairs of states, too few
-            sequences for it, or observations that the tasks cannot take.
+        InputError: For an objective that needs exact expectations, too few sequences for it, or
+            observations that the tasks cannot take.
     """
     require_positive("num_features", num_features)
     if num_actions is not None:
@@ -442,7 +492,15 @@ def make_auxiliary_task(
         num_tasks=num_tasks,
         encoder=encoder,
         encoder_learning_rate=learning_rate,
+        cumulants=family,
     )
+    if objective.needs_clips:
+        return PairTask(
+            sequences=sequences,
+            length=config.length,
+            objective=objective,
+            discount=config.pair_discount,
+        )
     return RepresentationTask(
         sequences=sequences,
         length=config.length,
