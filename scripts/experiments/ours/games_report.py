@@ -38,15 +38,18 @@ MAIN, ASIDE = "main", "kept aside"
 OWN = tuple(label for label in ARMS if label not in (EXACT, COUNTED))
 """Arms whose features are their own."""
 
+RESAMPLES = 1_000
+"""Number of bootstrap samples of an interval."""
+
 FEWEST = {MAIN: 10, ASIDE: 4}
 """Least number of worlds of a group for a verdict."""
 
 
 def correlate_ranks(first: DoubleArray, second: DoubleArray, given: Sequence[DoubleArray]) -> float:
     """Compute the partial rank correlation of two samples [n], given others; NaN if one is flat."""
-    ranks = [rankdata(each) for each in (first, second)]
-    rest = np.stack([np.ones(len(first)), *(rankdata(each) for each in given)], axis=1)
-    left, right = (each - rest @ np.linalg.lstsq(rest, each)[0] for each in ranks)
+    ranks = rankdata(np.stack([first, second, *given]), axis=1).T
+    rest = np.concatenate([np.ones((len(first), 1)), ranks[:, 2:]], axis=1)
+    left, right = (ranks[:, :2] - rest @ np.linalg.lstsq(rest, ranks[:, :2])[0]).T
     sizes = np.linalg.norm(left) * np.linalg.norm(right)
     flat = 1e-9 * len(first) ** 3
     return float(left @ right / sizes) if sizes > flat else np.nan
@@ -123,7 +126,12 @@ def gain_interval(gains: Mapping[str, DoubleArray]) -> Interval:
     count = next(iter(gains.values())).shape[1]
     every = np.arange(count)
     found = bootstrap(
-        (every,), mean_correlation, vectorized=False, n_resamples=2_000, method="percentile", rng=0
+        (every,),
+        mean_correlation,
+        vectorized=False,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=0,
     ).confidence_interval
     return Interval(mean_correlation(every), float(found.low), float(found.high))
 

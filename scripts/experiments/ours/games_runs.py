@@ -138,8 +138,9 @@ class Config:
 def load_board(name: str) -> World:
     """Load a world whose observations are boards of bits, [n, height, width, planes], as bytes.
 
-    A plane shows where one code of one channel is. Planes, rows and columns that are equal in all
-    states are left out. A world without pictures shows the place of its first two coordinates.
+    A plane shows where one code of one channel is; the least code is where no other is. Planes,
+    rows and columns that are equal in all states are left out. A world without pictures shows the
+    place of its first two coordinates.
 
     Raises:
         InputError: For a world that cannot be loaded.
@@ -158,7 +159,7 @@ def load_board(name: str) -> World:
     planes = [
         codes[..., channel] == code
         for channel in range(codes.shape[-1])
-        for code in np.unique(codes[..., channel])
+        for code in np.unique(codes[..., channel])[1:]
     ]
     planes = [plane for plane in planes if np.any(plane != plane[:1])]
     bits = np.stack(planes, axis=-1).astype(np.uint8) * np.uint8(255)
