@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps import audit
 from rlreps.agents import (
     AgentConfig,
     AuxiliaryConfig,
@@ -19,6 +18,7 @@ from rlreps.agents import (
     make_agent,
     number_observations,
 )
+from rlreps.auditing import audit
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier, RandomIndicators
 from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder
