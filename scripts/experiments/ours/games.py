@@ -137,6 +137,8 @@ LAPTOP = Config(
             epsilon_end=0.1,
             epsilon_steps=40_000,
         ),
+        # Far fewer than there are states: the span of 32 features of 34 states holds everything.
+        num_features=16,
         num_envs=8,
         max_episode_steps=400,
         steps=64_000,
