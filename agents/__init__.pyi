@@ -1,6 +1,5 @@
 from .auxiliary import AuxiliaryConfig as AuxiliaryConfig
 from .auxiliary import AuxiliaryTask as AuxiliaryTask
-from .auxiliary import make_auxiliary_task as make_auxiliary_task
 from .config import AgentConfig as AgentConfig
 from .config import load_compiled_environment as load_compiled_environment
 from .config import make_agent as make_agent
@@ -28,3 +27,4 @@ from .replay import episode_window as episode_window
 from .replay import observed_rows as observed_rows
 from .replay import stack_transitions as stack_transitions
 from .replay import transitions as transitions
+from .tasks import make_auxiliary_task as make_auxiliary_task

@@ -1,20 +1,7 @@
 """Auxiliary tasks: representation objectives on an agent's features, fed from its replay.
 
-``make_auxiliary_task`` puts together task columns (cumulants and discounts), targets from sequences
-and an objective of ``rlreps.losses``. The result is a dataclass of pure methods that any agent can
-use, whatever its network and replay are; ``docs/how-to/own-agent.md`` shows how. Your own task is
+``make_auxiliary_task`` (``tasks``) makes the task that a configuration describes. Your own task is
 a subclass of ``AuxiliaryTask``.
-
-**Rows of a batch.** All objectives assume that the rows of a batch are independent draws of
-(s_0, targets); a row here is a sequence. Starts of sequences must be drawn independently and
-uniformly from the buffer. Given the buffer and the state of the task, rows are then independent and
-identically distributed, and unbiased estimates stay unbiased for the distribution in the buffer.
-Neighbours in time and overlapping sequences make the buffer a worse sample of the environment, but
-do not bias the gradient for the buffer. Rows of a batch share only the averages that centre and
-scale targets, which come from earlier batches.
-
-**Features** of a network are far from white. The series of ``danskin_lissa`` then converges slowly
-and the network's features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
 """
 
 import abc
@@ -29,32 +16,25 @@ import optax
 from jax import Array
 
 from rlreps.agents.network import QNetwork
-from rlreps.agents.replay import ReplayRows, as_inputs, episode_window
-from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
-from rlreps.batch import Batch
-from rlreps.config import checked, positive, registry, with_sizes
+from rlreps.agents.replay import ReplayRows
+from rlreps.config import checked, interval, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
-from rlreps.encoders import Encoder
-from rlreps.errors import require, require_interval, require_positive
-from rlreps.losses import OBJECTIVES, LargeBatch, Objective, Spin
-from rlreps.losses.base import Encode, Metrics, Params, in_single_precision
-from rlreps.numerics import DecayedMean
+from rlreps.errors import require, require_interval
+from rlreps.losses import OBJECTIVES, PAIR_OBJECTIVES, LargeBatch, Objective, Spin
+from rlreps.losses.base import Encode, Metrics, Params
 
 TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)
 """Name → family of cumulants for task columns; the families have known bounds."""
 
 AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
-    name: cls for name, cls in OBJECTIVES.items() if not cls().needs_population
+    name: cls
+    for name, cls in {**OBJECTIVES, **PAIR_OBJECTIVES}.items()
+    if not cls().needs_population
 }
 """Name → objective that replay can feed, since it needs no exact expectations."""
 
-_MOST_DIMENSIONS = 3
-"""Largest number of coordinates for ``Cells``: with more, most cells are never visited."""
-
 _LEFT_OUT = 0.05
 """Largest share of a discounted sum that a default horizon leaves out."""
-
-_NUM_TASKS = 64
 
 _DECAY = 0.99
 """Decay of the averages of the gradients' squared norms at each update."""
@@ -85,6 +65,9 @@ class AuxiliaryConfig:
             sums; None is the smallest number of rows that leaves out at most 5 % at the largest
             discount, 299 at 0.99.
         sequences: Number of sequences in an update; each gives a row of the objective's batch.
+        pair_discount: γ of the pairs (s, s⁺) that an objective on pairs sees: s⁺ is a state of the
+            same sequence, 1 + k steps later with probability (1 − γ)γᵏ; 0 takes the next state.
+            Objectives with a discount of their own expect the next state.
         per_action: Teach ψ(s, a) instead of ψ(s): a is the first action of a sequence, and later
             actions follow the policies behind the replay. The objective has a head of weights for
             each action, on the same features of the torso. Actions occur in a batch as often as in
@@ -103,6 +86,7 @@ class AuxiliaryConfig:
     discount_high: float = 0.99
     horizon: int | None = positive(32)
     sequences: int = positive(256)
+    pair_discount: float = interval("[0, 1)", 0.0)
     per_action: bool = False
 
     def __post_init__(self) -> None:
@@ -114,8 +98,9 @@ class AuxiliaryConfig:
             "discounts 0 <= discount_low <= discount_high < 1",
             (self.discount_low, self.discount_high),
         )
+        weighted = not (isinstance(self.objective, Spin) or self.objective.needs_clips)
         require(
-            not (self.per_action and isinstance(self.objective, Spin)),
+            weighted or not self.per_action,
             "an objective with weights, a head for each action, for targets per_action",
             self.objective.name,
         )
@@ -128,6 +113,8 @@ class AuxiliaryConfig:
     @property
     def length(self) -> int:
         """Number of rows of a sequence."""
+        if self.objective.needs_clips and self.pair_discount == 0.0:
+            return 2
         if self.horizon is not None:
             return self.horizon
         high = self.discount_high
@@ -138,8 +125,6 @@ class AuxiliaryConfig:
         objective, name = self.objective, self.objective.name
         exact = "an auxiliary objective that needs no exact expectations"
         require(not objective.needs_population, exact, name)
-        single = "an auxiliary objective on single states, which rows of replay are"
-        require(not objective.needs_clips, single, f"{name} on pairs or clips of states")
         # The number of features is not known here: check for the smallest.
         with_sizes(objective, num_features=1).require_rows(self.sequences)
 
@@ -276,175 +261,3 @@ class AuxiliaryTask(abc.ABC):
         }
         by_name = gradient if network.auxiliary_head is not None else {"torso": gradient}
         return SideGradient(by_name, state, {**metrics, "auxiliary_loss": loss})
-
-
-class AuxiliaryState(NamedTuple):
-    """The state of a task.
-
-    Attributes:
-        cumulants: Parameters of the cumulants; drawn once.
-        discounts: γ of each column, [t]; drawn once.
-        moments: Running averages of ``TargetMoments``.
-        objective: The objective's state.
-    """
-
-    cumulants: Any
-    discounts: Array
-    moments: DecayedMean
-    objective: Any
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RepresentationTask(AuxiliaryTask):
-    """An objective on targets from replay; ``make_auxiliary_task`` makes it.
-
-    Column k of the targets has a cumulant c_k, a function of observations, and a discount γ_k, both
-    drawn once at the start. The targets estimate ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under
-    the policies that filled the replay. Columns with larger discounts are larger and weigh more, as
-    in the successor measure.
-
-    Attributes:
-        objective: The objective.
-        family: The cumulants.
-        num_tasks: t, number of columns.
-        discounts: Interval over which discounts are uniform.
-        observation: Shape and dtype of an observation.
-        num_actions: Number of actions, each with its own head; None teaches ψ(s).
-    """
-
-    objective: Objective
-    family: Cumulants
-    num_tasks: int
-    discounts: tuple[float, float]
-    observation: jax.ShapeDtypeStruct
-    num_actions: int | None = None
-
-    def init(self, key: Array) -> AuxiliaryState:
-        """Draw the columns and make the objective's state."""
-        column_key, objective_key = jax.random.split(key)
-        cumulant_key, discount_key = jax.random.split(column_key)
-        return AuxiliaryState(
-            cumulants=self.family.init(cumulant_key, self.num_tasks),
-            discounts=jax.random.uniform(
-                discount_key, (self.num_tasks,), jnp.float32, *self.discounts
-            ),
-            moments=init_moments(self.num_tasks),
-            objective=self.objective.init(objective_key),
-        )
-
-    def cumulants(self, params: Any, observations: Array) -> Array:
-        """Compute cumulants [..., t] (float32) of observations [..., *observation], flattened."""
-        leading = observations.shape[: observations.ndim - len(self.observation.shape)]
-        return self.family.apply(params, as_inputs(observations).reshape(*leading, -1))
-
-    def loss(
-        self,
-        params: Params,
-        target_params: Params,
-        encode: Encode,
-        rows: ReplayRows,
-        state: AuxiliaryState,
-        key: Array,
-    ) -> tuple[Array, tuple[AuxiliaryState, Metrics]]:
-        """Compute the objective's loss on standardised targets.
-
-        Raises:
-            InputError: For observations of another shape or type than the task was made for.
-        """
-        seen, expected = rows.observation, (self.sequences, self.length, *self.observation.shape)
-        require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
-        kind = f"observations of type {self.observation.dtype.name} (observation_dtype)"
-        require(seen.dtype == self.observation.dtype, kind, seen.dtype.name)
-        encode = in_single_precision(encode)
-        cumulants = self.cumulants(state.cumulants, seen)
-        targets = monte_carlo_targets(cumulants, state.discounts, episode_window(rows))
-        standardised, moments = standardise(state.moments, targets)
-        inputs: Any = seen[:, 0]
-        if self.num_actions is not None:
-            inputs, encode = (inputs, rows.action[:, 0]), _by_action(encode, self.num_actions)
-        tasks = jnp.arange(self.num_tasks, dtype=jnp.int32)
-        value, (objective_state, metrics) = self.objective.loss(
-            params, encode, Batch(inputs, standardised, tasks), state.objective, key
-        )
-        return value, (state._replace(moments=moments, objective=objective_state), metrics)
-
-
-def _by_action(encode: Encode, num_actions: int) -> Encode:
-    """Make the encoder (s, a) → e_a ⊗ φ(s), [b, a d], of pairs (observations, actions [b]).
-
-    Weights [a d, t] on these features consist of a block [d, t], a head, for each action.
-    """
-
-    def encode_pairs(params: Params, inputs: tuple[Array, Array]) -> Array:
-        observations, actions = inputs
-        features = encode(params, observations)
-        chosen = jax.nn.one_hot(actions, num_actions, dtype=features.dtype)
-        return (chosen[:, :, None] * features[:, None, :]).reshape(len(actions), -1)
-
-    return encode_pairs
-
-
-def make_auxiliary_task(
-    config: AuxiliaryConfig,
-    *,
-    num_features: int,
-    observation_shape: tuple[int, ...],
-    observation_dtype: Any = jnp.float32,
-    num_actions: int | None = None,
-    encoder: Encoder | None = None,
-    learning_rate: float = 1e-3,
-) -> AuxiliaryTask:
-    """Make the auxiliary task that a configuration describes; the caller applies its weight.
-
-    Args:
-        config: The configuration.
-        num_features: d, features of the torso.
-        observation_shape: Shape of one observation; bounded coordinates lie in [0, 1], or are
-            bytes.
-        observation_dtype: Dtype of observations in replay.
-        num_actions: Number of the agent's actions; required for targets per action.
-        encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
-        learning_rate: Rate of ``explicit``'s stored weights, unless the configuration has one.
-
-    Raises:
-        InputError: For an objective that needs exact expectations or pairs of states, too few
-            sequences for it, or observations that the tasks cannot take.
-    """
-    require_positive("num_features", num_features)
-    if num_actions is not None:
-        require_positive("num_actions", num_actions)
-    config.require_objective()
-    sequences = config.sequences
-    require(sequences >= 2, "sequences >= 2, since their spread scales targets", sequences)
-    seen_features = num_features
-    if config.per_action:
-        require(num_actions is not None, "num_actions for targets per_action", num_actions)
-        seen_features *= num_actions or 1
-    with_sizes(config.objective, num_features=seen_features).require_rows(sequences)
-    inputs, num_tasks = math.prod(observation_shape), config.num_tasks or _NUM_TASKS
-    family = with_sizes(config.tasks, num_inputs=inputs)
-    if isinstance(family, Cells):
-        require(
-            len(observation_shape) == 1 and inputs <= _MOST_DIMENSIONS,
-            f"observations that are vectors of at most {_MOST_DIMENSIONS} coordinates, for "
-            "auxiliary tasks cells",
-            f"shape {observation_shape}",
-        )
-        num_tasks = family.num_cells
-    objective = with_sizes(
-        config.objective,
-        num_features=seen_features,
-        num_tasks=num_tasks,
-        encoder=encoder,
-        encoder_learning_rate=learning_rate,
-    )
-    return RepresentationTask(
-        sequences=sequences,
-        length=config.length,
-        objective=objective,
-        family=family,
-        num_tasks=num_tasks,
-        discounts=(config.discount_low, config.discount_high),
-        observation=jax.ShapeDtypeStruct(observation_shape, observation_dtype),
-        num_actions=num_actions if config.per_action else None,
-    )

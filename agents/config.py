@@ -10,18 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents.auxiliary import (
-    AuxiliaryConfig,
-    AuxiliaryTask,
-    RepresentationTask,
-    make_auxiliary_task,
-)
+from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask
 from rlreps.agents.dqn import DQN, DQNConfig
 from rlreps.agents.features import FeatureConfig, WithFitted
 from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_environment
 from rlreps.agents.network import QNetwork
 from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
+from rlreps.agents.tasks import RepresentationTask, make_auxiliary_task
 from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena

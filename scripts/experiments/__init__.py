@@ -171,6 +171,12 @@ EXPERIMENTS: dict[str, Entry] = {
         _presets("seconds", "about 55 min", "more agents, which learn for longer"),
         **_AGENTS,
     ),
+    "games": Entry(
+        "ours.games",
+        "Twenty enumerated games: does closeness to the successor measure help agents?",
+        _presets("seconds", paper="more agents"),
+        **_AGENTS,
+    ),
     "goal-changes": Entry(
         "ours.goal_changes",
         "Agents whose goal changes: values from their own replay, fine-tuning, starting over.",

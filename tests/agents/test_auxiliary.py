@@ -1,5 +1,6 @@
 """Auxiliary tasks: columns, targets against loops and resolvents, and learning on a chain."""
 
+import dataclasses
 import functools
 import math
 import re
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AuxiliaryConfig
-from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents.replay import episode_window, observed_rows, stack_transitions
 from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
+from rlreps.agents.tasks import make_auxiliary_task
+from rlreps.config import with_sizes
 from rlreps.cumulants import Cells
-from rlreps.encoders import FunctionEncoder
+from rlreps.encoders import Convolutional, FunctionEncoder
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES
+from rlreps.losses import OBJECTIVES, PAIR_OBJECTIVES
+from rlreps.losses.pairs import PairObjective
 from rlreps.operators import Slowness
 
 key = jax.random.key
@@ -203,6 +206,79 @@ def chain_task(name="large_batch", *, objective=None, num_actions=None, shape=(1
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeanPairs(PairObjective):
+    """Reports the pairs that it sees."""
+
+    def loss(self, params, encode, batch, state, key):
+        first, second = self.ends(params, encode, batch)
+        return jnp.mean(first), (state, {"first": first[:, 0], "second": second[:, 0]})
+
+
+def pairs_seen(rows, discount):
+    """Observations at both ends of the pairs, [b] each, of observations [b, l, 1, 1]."""
+    config = AuxiliaryConfig(
+        objective=MeanPairs(), sequences=len(rows.last), pair_discount=discount, horizon=6
+    )
+    task = make_auxiliary_task(config, num_features=1, observation_shape=(1, 1))
+    assert task.length == (6 if discount else 2)
+
+    def read(params, seen):
+        assert seen.shape[1:] == (1, 1)
+        return params * seen[:, 0]
+
+    _, (_, found) = task.loss(jnp.ones(()), jnp.ones(()), read, rows, task.init(key(0)), key(1))
+    return np.asarray(found["first"]), np.asarray(found["second"])
+
+
+def test_pair_task_without_a_discount_pairs_consecutive_states():
+    seen = np.random.default_rng(0).normal(size=(7, 2, 1, 1)).astype(np.float32)
+    first, second = pairs_seen(unbroken(seen), 0.0)
+    np.testing.assert_array_equal(first, seen[:, 0, 0, 0])
+    np.testing.assert_array_equal(second, seen[:, 1, 0, 0])
+
+
+@pytest.mark.parametrize("end", [None, 3])
+def test_pair_task_draws_geometric_times_up_to_the_end_of_the_episode(end):
+    count, discount = 20_000, 0.6
+    seen = np.broadcast_to(np.arange(6, dtype=np.float32), (count, 6))[..., None, None]
+    last = np.zeros((count, 6), bool)
+    if end is not None:
+        last[:, end] = True
+    _, second = pairs_seen(observed_rows(seen, np.zeros_like(last), last), discount)
+    stop = 5 if end is None else end
+    chances = np.append((1 - discount) * discount ** np.arange(stop - 1), discount ** (stop - 1))
+    found = np.bincount(second.astype(int), minlength=6)[1 : stop + 1] / count
+    assert found.sum() == 1.0
+    np.testing.assert_allclose(found, chances, atol=4 * 0.5 / np.sqrt(count))
+
+
+@pytest.mark.parametrize("name", sorted(PAIR_OBJECTIVES))
+def test_pair_objectives_learn_from_replay_of_images(name):
+    config = AuxiliaryConfig(objective=PAIR_OBJECTIVES[name](), sequences=16, num_tasks=4)
+    torso = with_sizes(Convolutional(channels=(2,), hidden=4), frame_shape=(3, 3, 1))
+    torso = with_sizes(torso, num_features=2)
+    task = make_auxiliary_task(
+        config,
+        num_features=2,
+        observation_shape=(3, 3, 1),
+        observation_dtype=jnp.uint8,
+        encoder=torso,
+    )
+    images = np.random.default_rng(0).integers(0, 256, (16, task.length, 3, 3, 1), dtype=np.uint8)
+    step = jax.grad(task.loss, has_aux=True)
+    shapes = jax.eval_shape(torso.init, key(0))
+    found, _ = jax.eval_shape(
+        functools.partial(step, encode=torso.apply),
+        shapes,
+        shapes,
+        rows=unbroken(images),
+        state=jax.eval_shape(task.init, key(0)),
+        key=key(0),
+    )
+    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, shapes)
+
+
 def test_targets_that_never_vary_teach_nothing_and_break_nothing():
     task = chain_task(sequences=8, horizon=3)
     rows = unbroken(np.full((8, 3, 1), 0.3, np.float32))
@@ -304,8 +380,8 @@ def test_images_in_bytes_reach_the_objective_as_bytes():
     [
         ({"shape": (10, 10, 4)}, "expected observations that are vectors of at most 3"),
         (
-            {"name": "spin", "objective": {"operator": Slowness()}},
-            "expected an auxiliary objective on single states",
+            {"name": "spin", "objective": {"operator": Slowness()}, "per_action": True},
+            "expected an objective with weights",
         ),
         (
             {"per_action": True, "name": "danskin_lissa", "num_actions": 2, "sequences": 4},

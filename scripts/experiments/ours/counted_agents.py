@@ -31,7 +31,7 @@ from rlreps.agents import (
     number_observations,
 )
 from rlreps.encoders import FunctionEncoder
-from rlreps.envs import observation_struct
+from rlreps.envs import Environment, observation_struct
 from rlreps.errors import InputError, require
 from rlreps.study import DoubleArray, replace_nested
 
@@ -123,6 +123,7 @@ def train_counted(
     bound: float,
     plan_every: int,
     devices: Sequence[jax.Device] | None = None,
+    environment: Environment | None = None,
 ) -> DoubleArray:
     """Let agents explore and plan; return the mean return of each evaluation, [seeds, p].
 
@@ -132,6 +133,7 @@ def train_counted(
         plan_every: Environment steps from one plan to the next: a multiple of ``steps_per_update``
             that divides ``evaluate_every``.
         devices: Devices over which agents are distributed.
+        environment: The environment, in place of the one that the configuration names.
 
     Raises:
         InputError: If the options do not fit, or an agent sees more observations than
@@ -144,7 +146,7 @@ def train_counted(
     capacity, least = config.replay.capacity, every + config.num_envs
     require(capacity >= least, f"a capacity of at least {least} rows", capacity)
     require(np.isfinite(bound), "a finite bound", bound)
-    world = load_compiled_environment(config)
+    world = load_compiled_environment(config) if environment is None else environment
     if world is None:
         raise InputError(f"expected a compiled environment, got {config.environment}")
     limit = world.max_steps or config.max_episode_steps
