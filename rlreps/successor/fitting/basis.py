@@ -20,6 +20,19 @@ Features = np.ndarray | scipy.sparse.csr_array
 """Features of observations, [m, p]; sparse where they are unit vectors."""
 
 
+BLOCK = 4096
+"""Largest number of observations whose features are in memory at once."""
+
+_BLOCK_NUMBERS = 2**22
+"""Largest number of features in a product, which Ctrl-C cannot interrupt."""
+
+
+def blocks_of(count: int, num_features: int = 1) -> list[slice]:
+    """Cut rows into blocks whose features are in memory at once."""
+    size = max(1, min(BLOCK, _BLOCK_NUMBERS // num_features))
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
 class Basis(abc.ABC):
     """Features φ of observations."""
 
@@ -76,18 +89,14 @@ class DenseBasis(Basis):
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
         count = len(observations)
         found = [np.empty((count, math.prod(each.shape[1:])), np.float32) for each in weights]
-        for start in range(0, count, BLOCK):
-            features = self.apply(observations[start : start + BLOCK])
+        for some in blocks_of(count):
+            features = self.apply(observations[some])
             for block, each in zip(found, weights, strict=True):
-                np.matmul(features, each.reshape(len(each), -1), out=block[start : start + BLOCK])
+                np.matmul(features, each.reshape(len(each), -1), out=block[some])
         return [
             block.reshape(count, *each.shape[1:])
             for block, each in zip(found, weights, strict=True)
         ]
-
-
-BLOCK = 4096
-"""Largest number of observations whose features are in memory at once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -209,8 +218,8 @@ def _waves(axes: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndar
 def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
     """Apply a compiled function to blocks of an array [m, ...], each padded to a power of two."""
     found = []
-    for start in range(0, max(1, len(array)), BLOCK):
-        block = array[start : start + BLOCK]
+    for some in blocks_of(max(1, len(array))):
+        block = array[some]
         count, padded = len(block), 1 << max(0, len(block) - 1).bit_length()
         if padded > count:
             block = np.concatenate(

@@ -7,49 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import require
-from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors
-from rlreps.successor.fitting.least_squares import Behaviour, Steps
-from rlreps.successor.fitting.products import blocks_of
-
-
-def estimated_behaviour(
-    basis: Basis, actions: ActionBasis, rows: Steps, held: np.ndarray
-) -> np.ndarray:
-    """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
-
-    For unit vectors, the regression counts actions; states in which no row starts take the mean
-    over all rows. For dense features, the held-out rows choose the ridge. If the regression's
-    squared error on these rows is not at least 1 % below the error of a policy that does not depend
-    on the state, the result is this policy.
-
-    Args:
-        basis: φ.
-        actions: b.
-        rows: The transitions.
-        held: Which rows are held out, [N].
-    """
-    taken = actions.weights(rows.action).astype(np.float64)
-    mean = taken.mean(axis=0)
-    if isinstance(basis, UnitVectors):
-        counts = np.zeros((basis.num_states, taken.shape[1]))
-        np.add.at(counts, rows.observation, taken)
-        total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
-        return np.where(total > 0, counts / np.maximum(total, 1), mean)
-    size, own = basis.num_features, np.flatnonzero(~held)
-    gram, crossed = np.zeros((size, size)), np.zeros((size, taken.shape[1]))
-    for some in blocks_of(len(own), size):
-        features = np.asarray(basis.apply(rows.observation[own[some]]), np.float32)
-        gram += features.T @ features / len(own)
-        crossed += features.T @ (taken[own[some]] - mean) / len(own)
-    constant = np.zeros_like(crossed)
-    constant[-1] = mean
-    ridges = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-    tried = [np.linalg.solve(gram + ridge * np.eye(size), crossed) + constant for ridge in ridges]
-    found = basis.projections(rows.observation[held], *tried)
-    errors = [np.square(taken[held] - each).mean() for each in found]
-    best = int(np.argmin(errors))
-    good = errors[best] < 0.99 * np.square(taken[held] - mean).mean()
-    return tried[best] if good else constant
+from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
+from rlreps.successor.fitting.least_squares import Steps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,6 +27,42 @@ class EstimatedBehaviour:
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         return to_probabilities(self.basis.project(states, self.weights), self.num_actions)
+
+
+def estimate_behaviour(
+    basis: Basis, actions: ActionBasis, rows: Steps, held: np.ndarray
+) -> EstimatedBehaviour:
+    """Regress b(a) on φ(s).
+
+    For unit vectors, the regression counts actions; states in which no row starts take the mean
+    over all rows. For dense features, the held-out rows (``held`` [N] marks them) choose the ridge.
+    If the regression's squared error on these rows is not at least 1 % below the error of a policy
+    that does not depend on the state, the result is this policy.
+    """
+    taken = actions.weights(rows.action).astype(np.float64)
+    mean = taken.mean(axis=0)
+    if isinstance(basis, UnitVectors):
+        counts = np.zeros((basis.num_states, taken.shape[1]))
+        np.add.at(counts, rows.observation, taken)
+        total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
+        weights = np.where(total > 0, counts / np.maximum(total, 1), mean)
+        return EstimatedBehaviour(basis, weights.astype(np.float32), actions.num_actions)
+    size, own = basis.num_features, np.flatnonzero(~held)
+    gram, crossed = np.zeros((size, size)), np.zeros((size, taken.shape[1]))
+    for some in blocks_of(len(own), size):
+        features = np.asarray(basis.apply(rows.observation[own[some]]), np.float32)
+        gram += features.T @ features / len(own)
+        crossed += features.T @ (taken[own[some]] - mean) / len(own)
+    constant = np.zeros_like(crossed)
+    constant[-1] = mean
+    ridges = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+    tried = [np.linalg.solve(gram + ridge * np.eye(size), crossed) + constant for ridge in ridges]
+    found = basis.projections(rows.observation[held], *tried)
+    errors = [np.square(taken[held] - each).mean() for each in found]
+    best = int(np.argmin(errors))
+    good = errors[best] < 0.99 * np.square(taken[held] - mean).mean()
+    weights = tried[best] if good else constant
+    return EstimatedBehaviour(basis, weights.astype(np.float32), actions.num_actions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,20 +85,6 @@ class GivenBehaviour:
         normal = bool((found >= 0).all()) and bool(np.allclose(sums, 1.0, atol=1e-4))
         require(normal, "probabilities that sum to 1", sums.tolist()[:3])
         return found
-
-
-def behaviour_of(
-    basis: Basis,
-    num_actions: int | None,
-    weights: np.ndarray | None,
-    own: Callable[[Any], Any] | None,
-) -> Behaviour:
-    """Return E[b(a) | s] of the data's policy, from weights of φ or from a user's function."""
-    if own is None:
-        assert weights is not None
-        return EstimatedBehaviour(basis, weights, num_actions)
-    assert num_actions is not None
-    return GivenBehaviour(own, num_actions)
 
 
 def to_probabilities(found: np.ndarray, num_actions: int | None) -> np.ndarray:

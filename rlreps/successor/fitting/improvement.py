@@ -1,5 +1,6 @@
 """Better policies from a solution: policy iteration on counts, fitted Q iteration on features."""
 
+import dataclasses
 import functools
 import math
 import time
@@ -112,15 +113,15 @@ class Improvement:
 
         Rows whose features would need more than 2 GB are left out, by a random draw.
         """
-        basis = self.solution.basis
-        drawn = _DRAWS if isinstance(basis, FourierBasis) else ()
-        most = _MOST_NUMBERS // (2 * basis.num_features * (1 + len(drawn)))
-        thin = self.solution.thinned(most)
-        members = [self if thin is self.solution else Improvement(thin)]
-        for seed in drawn:
-            assert isinstance(basis, FourierBasis)
-            members.append(Improvement(thin.in_basis(basis.redrawn(seed))))
-        return members
+        thin, basis = self.solution, self.solution.basis
+        draws = [basis.redrawn(seed) for seed in _DRAWS] if isinstance(basis, FourierBasis) else []
+        most = _MOST_NUMBERS // (2 * basis.num_features * (1 + len(draws)))
+        if len(thin.taken) > most:
+            chosen = np.arange(len(thin.taken)) if thin.chosen is None else thin.chosen
+            some = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
+            thin = dataclasses.replace(thin, chosen=some)
+        first = self if thin is self.solution else Improvement(thin)
+        return [first, *(Improvement(dataclasses.replace(thin, basis=draw)) for draw in draws)]
 
     @functools.cached_property
     def candidates(self) -> Candidates:
@@ -202,13 +203,14 @@ class Improvement:
             rewards: Reward of every transition that these equations come from, [n].
         """
         solution = members[0].solution
+        rows = solution.rows
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
         horizon = 1.0 / (1.0 - solution.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
         data = (
-            [jnp.asarray(each.solution.features) for each in members],
-            [jnp.asarray(each.solution.next_features) for each in members],
+            [jnp.asarray(each.solution.basis.apply(rows.observation)) for each in members],
+            [jnp.asarray(each.solution.basis.apply(rows.next_observation)) for each in members],
             jnp.asarray(solution.taken),
             jnp.asarray(kept, jnp.float32),
             jnp.asarray(solution.continues, jnp.float32),
@@ -251,7 +253,9 @@ class Improvement:
         for number, seed in enumerate(_HALVES):
             basis = solution.basis
             basis = basis.redrawn(seed) if isinstance(basis, FourierBasis) else basis
-            own = Improvement(solution.parted(half == number, basis))
+            rows = solution.rows.at(half == number)
+            part = dataclasses.replace(solution, basis=basis, recorded=rows, chosen=None)
+            own = Improvement(part)
             found.append(self._iterated([own], kept[half == number])[0](states))
         best = [values.argmax(axis=2, keepdims=True) for values in found]
         shares = []
@@ -310,7 +314,7 @@ class Improvement:
             solution.actions.weights(self.greedy(states, values))
             for states in (rows.observation, rows.next_observation)
         )
-        system = solution.gram - solution._followed(followed)
+        system = solution.gram - solution.followed(followed)
         system[np.diag_indices(len(system))] += _RATIO_RIDGE - solution.regularisation
         visits = solution.right_hand_side(np.ones((len(begun), 1)), begun)
         weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.stats
 
 from rlreps.config import checked
-from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis
+from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis, blocks_of
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import discounted_sums
@@ -192,8 +192,8 @@ def measure_quality(
     """
     generator, kept = np.random.default_rng(seed), solution.rows
     cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)
-    rows = Steps(*(column[own] for column in to_steps(data)))
-    few = Steps(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
+    rows = to_steps(data).at(own)
+    few = kept.at(slice(None, None, max(1, len(kept.action) // _MOST_ROWS)))
     # A stretch ends with its episode, or before rows that are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
     row_sums = None
@@ -276,7 +276,9 @@ def random_cumulants(
         found: np.ndarray = np.cos(flat @ frequencies.astype(np.float32) + phases)
         return found.astype(np.float32)
 
-    return lambda observations: np.concatenate([waves(block) for block in _blocks(observations)])
+    return lambda observations: np.concatenate(
+        [waves(observations[some]) for some in blocks_of(len(observations))]
+    )
 
 
 def _errors(
@@ -379,7 +381,3 @@ def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ..
     u = solution.valued(factors.forward, solution.rows.observation, solution.taken)
     squares, fourths = np.square(u).sum(axis=0), np.maximum((u**4).sum(axis=0), 1e-300)
     return tuple(np.where(factors.singular_values > 0.0, squares**2 / fourths, 0.0).tolist())
-
-
-def _blocks(array: np.ndarray) -> list[np.ndarray]:
-    return [array[start : start + BLOCK] for start in range(0, len(array), BLOCK)]

@@ -22,7 +22,7 @@ from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.basis import UnitVectors
-from rlreps.successor.fitting.behaviour import to_probabilities
+from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
@@ -54,8 +54,6 @@ class SuccessorRepresentation:
         observed: The kind of the observations and actions.
         solution: The whole solution.
         factors: F and B.
-        behaviour_weights: E[b(a) | s] of the data's policy as weights of φ, [p, m_b]; None if the
-            user gave the policy as a function.
         description: Everything that decided the fit, as JSON values.
         quality: What the held-out data say about the fit; None if there were too few.
     """
@@ -64,7 +62,6 @@ class SuccessorRepresentation:
     observed: Observed
     solution: LeastSquares
     factors: Factors
-    behaviour_weights: np.ndarray | None
     description: Mapping[str, Any]
     quality: Quality | None = None
 
@@ -81,6 +78,12 @@ class SuccessorRepresentation:
     def singular_values(self) -> np.ndarray:
         """Singular values σ of m in L2 of the data, falling, [d]; zero beyond the rank of m."""
         return self.factors.singular_values
+
+    @property
+    def behaviour_weights(self) -> np.ndarray | None:
+        """Weights of φ for E[b(a) | s], [p, m_b]; None if the user gave the policy."""
+        behaviour = self.solution.behaviour
+        return behaviour.weights if isinstance(behaviour, EstimatedBehaviour) else None
 
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
         """Compute F(s, a) of all discrete actions, [m, A, d], or of given actions, [m, d].
@@ -399,7 +402,6 @@ class SuccessorRepresentation:
             folder,
             solution=self.solution,
             factors=self.factors,
-            behaviour_weights=self.behaviour_weights,
             quality=self.quality,
             rows=self.description["data"]["rows"],
         )

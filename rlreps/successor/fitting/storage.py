@@ -12,9 +12,9 @@ from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.fitting.behaviour import behaviour_of
+from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour
 from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.methods import (
     FIT_ENCODERS,
     FIT_METHODS,
@@ -34,7 +34,6 @@ def write(
     *,
     solution: LeastSquares,
     factors: Factors,
-    behaviour_weights: np.ndarray | None,
     quality: Quality | None,
     rows: int,
 ) -> dict[str, Any]:
@@ -42,8 +41,8 @@ def write(
     arrays: dict[str, np.ndarray] = {**solution.recorded._asdict(), **factors._asdict()}
     if solution.chosen is not None:
         arrays["chosen"] = solution.chosen
-    if behaviour_weights is not None:
-        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
+    if isinstance(solution.behaviour, EstimatedBehaviour):
+        arrays["behaviour"] = solution.behaviour.weights
     basis = solution.basis
     if isinstance(basis, NetworkBasis):
         arrays |= basis.arrays()
@@ -90,14 +89,19 @@ def read(
         basis = UnitVectors(observed.num_states)
     else:
         basis = FourierBasis(*(arrays[f.name] for f in dataclasses.fields(FourierBasis)))
-    weights = arrays.get("behaviour")
+    policy: Behaviour
+    if behaviour is None:
+        policy = EstimatedBehaviour(basis, arrays["behaviour"], observed.num_actions)
+    else:
+        assert observed.num_actions is not None  # ``Fit.check`` refuses a function for a box.
+        policy = GivenBehaviour(behaviour, observed.num_actions)
     solution = LeastSquares(
         basis,
         observed.actions,
         Steps(*(arrays[name] for name in Steps._fields)),
         config.discount,
         summary["regularisation"],
-        behaviour_of(basis, observed.num_actions, weights, behaviour),
+        policy,
         arrays.get("chosen"),
     )
     quality = summary["quality"]
@@ -106,7 +110,6 @@ def read(
         "observed": observed,
         "solution": solution,
         "factors": Factors(*(arrays[name] for name in Factors._fields)),
-        "behaviour_weights": weights,
         "description": folder.config,
         "quality": None if quality is None else from_json(Quality, quality),
     }

@@ -9,11 +9,10 @@ import numpy as np
 
 from rlreps.errors import FitWarning, require
 from rlreps.numerics import bytes_of
-from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
-from rlreps.successor.fitting.products import blocks_of
 
 FEWEST_ARRIVALS = 100
 """Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
