@@ -26,17 +26,7 @@ _ROUNDING = 0.01
 
 
 def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the fields of ``Transitions`` that a user gave; return the fields that it keeps.
-
-    Args:
-        given: All fields, by name.
-
-    Raises:
-        InputError: As ``Transitions``.
-
-    Warns:
-        FitWarning: As ``Transitions``.
-    """
+    """Check all fields of ``Transitions`` that a user gave; return those that it keeps."""
     names = ("observation", "next_observation")
     states = [_numbers(name, given[name]) for name in names]
     shape = states[0].shape
@@ -100,7 +90,7 @@ def _states_counted(given: int | None, states: list[np.ndarray]) -> int | None:
     least = min(int(array.min()) for array in states)
     most = max(int(array.max()) for array in states)
     require(least >= 0, "indices of states >= 0", least)
-    count = most + 1 if given is None else checked_count("num_states", given)
+    count = most + 1 if given is None else given
     require(most < count, f"indices of states in [0, {count})", most)
     return count
 
@@ -116,8 +106,7 @@ def _actions_checked(
         known = [bound for bound in bounds if bound is not None]
         require(not known, "no bounds of a box for actions that are integers", len(known))
         least, most = int(action.min()), int(action.max())
-        wanted = given["num_actions"]
-        count = most + 1 if wanted is None else checked_count("num_actions", wanted)
+        count = most + 1 if given["num_actions"] is None else int(given["num_actions"])
         require(count <= MOST_ACTIONS, f"at most {MOST_ACTIONS:,} actions", count)
         require(0 <= least <= most < count, f"actions in [0, {count})", (least, most))
         return action.astype(np.int32), count, None, None
@@ -125,7 +114,7 @@ def _actions_checked(
     fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
     require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
     unbounded = all(bound is None for bound in bounds)
-    if action.ndim == 1 and unbounded and _counts(action):
+    if action.ndim == 1 and unbounded and ((action >= 0) & (action == np.rint(action))).all():
         warnings.warn(
             "actions are floats that are all whole numbers, and are read as a box: give "
             "integers for discrete actions, or action_low and action_high for a box",
@@ -168,14 +157,6 @@ def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(array), array, found)
 
 
-def checked_count(name: str, value: Any) -> int:
-    """Check a whole number, which a file stores as an array without axes."""
-    array = np.asarray(value)
-    whole = array.shape == () and array.dtype.kind in "iu"
-    require(whole, f"{name}, a whole number", array.tolist())
-    return int(array)
-
-
 def _numbers(name: str, values: Any) -> np.ndarray:
     """Check an array of numbers; floats keep at most double precision."""
     array = np.asarray(values)
@@ -214,12 +195,7 @@ def _autoresets(
 ) -> np.ndarray:
     """Tell which rows start an episode in a vector environment; see ``Transitions``, [N].
 
-    Args:
-        autoreset: Whether there are such rows; None recognises them.
-        observation: s, [N, ...].
-        same: Whether the row after a row starts where the row ended, [N − 1].
-        terminated: [N].
-        truncated: [N].
+    ``same`` [N − 1] tells whether the row after a row starts where the row ended.
     """
     if autoreset is None:
         after = np.append(False, same & terminated[:-1])
@@ -231,11 +207,6 @@ def _autoresets(
     # Nor does it end an episode: behind a reset that is cut, the record of another copy starts.
     found[1:] &= ~found[:-1]
     return np.asarray(found & autoreset)
-
-
-def _counts(array: np.ndarray) -> bool:
-    """Tell whether all numbers are whole and none is negative."""
-    return bool(((array >= 0) & (array == np.rint(array))).all())
 
 
 def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:

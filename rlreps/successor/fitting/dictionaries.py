@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import FitWarning, InputError, require
-from rlreps.successor.fitting.columns import checked_count, checked_flags
+from rlreps.successor.fitting.columns import checked_flags
 
 
 def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,11 +69,6 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
                 FitWarning,
                 stacklevel=3,
             )
-    counts = {
-        name: checked_count(name, data[name])
-        for name in ("num_actions", "num_states")
-        if data.get(name) is not None
-    }
     following = np.asarray(following)
     require(len(observation) == rows, f"{rows} observations", len(observation))
     require(len(following) == rows, f"{rows} next observations", len(following))
@@ -86,7 +81,12 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
         "action_low": data.get("action_low"),
         "action_high": data.get("action_high"),
         "autoreset": autoreset,
-        **counts,
+        # A file stores whole numbers as arrays without axes.
+        **{
+            name: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+            for name in ("num_actions", "num_states")
+            if (value := data.get(name)) is not None
+        },
     }
 
 

@@ -34,6 +34,7 @@ from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_n
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
 from rlreps.successor.fitting.quality import Quality, measure_quality, to_steps
+from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.resolved import ResolvedConfig, resolve
 from rlreps.successor.fitting.search import (
@@ -119,7 +120,7 @@ class Fit:
         """Describe everything that decides the result, as JSON values."""
         config, observed = self.config, self.observed
         digest = hashlib.sha256()
-        for name in ("observation", "action", "next_observation", "terminated", "truncated"):
+        for name in COLUMNS:
             array = np.ascontiguousarray(getattr(self.data, name))
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(array.data)
@@ -265,8 +266,8 @@ class Fit:
             params = train_networks(
                 kept, observed.actions, config, networks, inputs, policy, folder
             )
-            some = _some(data.next_observation, 10_000, config.seed)
-            return NetworkBasis.of(networks, params, inputs, some), 1e-6
+            some = np.random.default_rng(config.seed).permutation(len(data))[:10_000]
+            return NetworkBasis.of(networks, params, inputs, data.next_observation[some]), 1e-6
         method = config.method
         assert isinstance(method, LeastSquaresFit)
         if observed.num_states is not None:
@@ -299,7 +300,3 @@ class Fit:
         if self.config.behaviour == "uniform":
             mean = np.full(actions.size, 1.0 / actions.size)
         return np.tile(mean.astype(np.float32), (len(observations), 1))
-
-
-def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:
-    return array[np.random.default_rng(seed).permutation(len(array))[:count]]

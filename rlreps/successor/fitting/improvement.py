@@ -84,9 +84,7 @@ class Improvement:
 
         Args:
             rewards: Reward on arrival at the next state of every recorded transition, [N].
-            improvements: 1 takes the values of the data's policy. For unit vectors, k runs k − 1
-                steps of least-squares policy iteration first, and None iterates until the policy
-                stops changing. For dense features, any value but 1 runs fitted Q iteration.
+            improvements: As for ``SuccessorRepresentation.policy``.
         """
         solution = self.solution
         if improvements != 1 and not isinstance(solution.basis, UnitVectors):
@@ -133,10 +131,6 @@ class Improvement:
 
         For indices of states, actions that no row took in a state are left out: their values are 0,
         which would be the largest in a task with negative rewards.
-
-        Args:
-            states: [m, ...].
-            values: The action values.
         """
         found = values(states)
         if isinstance(self.solution.basis, UnitVectors):
@@ -196,11 +190,9 @@ class Improvement:
     def _iterated(
         self, members: list["Improvement"], rewards: np.ndarray
     ) -> tuple[ActionValues, str | None]:
-        """Run fitted Q iteration; return action values, and a line if it diverges.
+        """Run fitted Q iteration on recorded rewards [n]; return values, and a line if it diverges.
 
-        Args:
-            members: The equations of each regression, of the same rows.
-            rewards: Reward of every transition that these equations come from, [n].
+        ``members`` hold the equations of each regression, of the same rows.
         """
         solution = members[0].solution
         rows = solution.rows
@@ -240,9 +232,6 @@ class Improvement:
         features. In the values of one half, the actions of the other half's policy lose a share of
         what the best actions gain over the mean of all actions. They disagree if both shares are
         large.
-
-        Args:
-            rewards: Reward of every recorded transition, [n].
         """
         solution = self._members[0].solution
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
@@ -286,12 +275,7 @@ class Improvement:
         ]
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
-        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1].
-
-        Args:
-            rewards: Reward of every recorded transition, [n].
-            kept: Reward of every row of the equations, [N].
-        """
+        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1]."""
         solution = self.solution
         if solution.chosen is None:
             return jnp.zeros((len(solution.gram), 1))
@@ -305,9 +289,6 @@ class Improvement:
         (1 - γ) E[ψ_π(s)]. With w linear in ψ this is minimax weight learning (Uehara, Huang & Jiang
         2020, Section 4). True ratios are not negative. If the policy reaches states, or takes
         actions, that few rows have, solutions often are, in places.
-
-        Args:
-            values: The values on which the policy is greedy.
         """
         solution, rows = self.solution, self.solution.rows
         begun, followed = (

@@ -163,14 +163,7 @@ class LeastSquares:
         return matrix
 
     def solver(self, following: np.ndarray) -> Solver:
-        """Factorise A for the policy that takes ``following`` in the states reached.
-
-        Args:
-            following: E[b(a') | s'] at every row's next state, [N, m_b].
-
-        Returns:
-            Map of right-hand sides [q, k] to solutions.
-        """
+        """Factorise A for the policy with E[b(a') | s'] at every row's next state, [N, m_b]."""
         if isinstance(self.basis, UnitVectors):
             return self._counted_solver(following)
         system = self.gram - self.followed(following)
@@ -229,24 +222,19 @@ class LeastSquares:
         return len(self.taken) * (1 + follow + 2 * decomposed)
 
     def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:
-        """Compute E[ψ(s, a) c(s')ᵀ], [q, k].
+        """Compute E[ψ(s, a) c(s')ᵀ] of c at every row's next state [N, k], [q, k].
 
-        Args:
-            cumulants: c at every row's next state, [N, k].
-            taken: b(a), [N, m_b]; None takes the rows' own actions.
+        ``taken`` [N, m_b] replaces the b(a) of the rows' own actions.
         """
         taken = self.taken if taken is None else taken
         pairs = Products(self.rows.observation, taken, self.sizes)
         return mean_product(self.basis, pairs, cumulants)
 
     def rewarded(self, rewards: np.ndarray) -> np.ndarray:
-        """Compute E[ψ(s, a) r(s')], [q, 1].
+        """Compute E[ψ(s, a) r(s')] of r at the next state of every recorded transition, [q, 1].
 
         Rows that the equations leave out count if at most ``MOST_RARE`` rewards differ from the
         most frequent one, since few of them may be among the chosen rows.
-
-        Args:
-            rewards: r at the next state of every recorded transition.
         """
         if self.chosen is None:
             return self.right_hand_side(rewards[:, None])
@@ -282,13 +270,7 @@ class LeastSquares:
         return np.ascontiguousarray(blocks.reshape(count, size, -1).transpose(1, 0, 2))
 
     def valued(self, weights: np.ndarray, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Compute Σ_c b_c φ(s)ᵀ w[:, c], [m, k].
-
-        Args:
-            weights: w, [p, m_b, k].
-            states: s, [m, ...].
-            actions: b, [m, m_b].
-        """
+        """Compute Σ_c b_c φ(s)ᵀ w[:, c] of w [p, m_b, k], s [m, ...] and b [m, m_b], [m, k]."""
         found = [
             np.einsum("mc,mck->mk", actions[some], self.basis.project(states[some], weights))
             for some in blocks_of(len(states))

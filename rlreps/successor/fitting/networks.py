@@ -34,15 +34,8 @@ MOST_FEATURES = 256
 def networks_of(observed: Observed, encoder: Encoder, num_features: int) -> ForwardBackward:
     """Return F and B, with encoders sized for the data.
 
-    B takes the default encoder if F's encoder fixes its own number of features.
-
-    Args:
-        observed: What observations and actions are.
-        encoder: The encoder of F.
-        num_features: d.
-
-    Raises:
-        InputError: For encoders that do not take the observations.
+    B takes the default encoder if F's encoder fixes its own number of features. An encoder that
+    does not take the observations raises an ``InputError``.
     """
     count = observed.actions.size
     # A user's own encoder must have exactly the width that F needs.
@@ -64,14 +57,7 @@ def train_networks(
 ) -> Params:
     """Train F and B; return their parameters, ``forward`` and ``backward``.
 
-    Args:
-        data: The rows to train on.
-        actions: b.
-        config: The options.
-        networks: F and B.
-        inputs: Map from observations to the networks' inputs.
-        policy: The policy that made the data; temporal differences follow it after a cut.
-        folder: Where to log and keep checkpoints.
+    Temporal differences follow ``policy``, which made the data, after a cut.
     """
     # Deferred: training imports much that the mathematics and least squares do not need.
     from rlreps.training.population import train
@@ -113,13 +99,9 @@ def train_networks(
 def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
     """Return the weights of the actions that follow each row, [N, m_b].
 
-    The weights are b(a') for the data's own next action, the policy's average of b after a cut, and
-    zero after a terminal state.
-
-    Args:
-        data: The transitions.
-        taken: b of the actions taken, [N, m_b].
-        behaviour: The policy that made the data.
+    The weights are b(a') for the data's own next action, of which ``taken`` [N, m_b] holds b; the
+    average of b over ``behaviour``, which made the data, after a cut; and zero after a terminal
+    state.
     """
     weights = np.append(taken[1:], taken[:1], axis=0)
     weights[data.terminated] = 0.0

@@ -240,11 +240,6 @@ def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> floa
     """Return the mean squared error of predicted sums of random cumulants on other transitions.
 
     Sums run to the end of each episode. At a cut, the prediction replaces the rest of the sum.
-
-    Args:
-        solution: Gives the predictions.
-        other: Transitions that were not solved for, in the order of time.
-        seed: Decides the cumulants.
     """
     cumulants = random_cumulants(other, np.random.default_rng(seed))
     weights = solution.values(cumulants(solution.rows.next_observation))

@@ -133,12 +133,9 @@ def search_kernel(
 
 
 def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> float:
-    """Return the share of the variance of s' - s that the features of state and action leave.
+    """Return the share of the variance of s' - s that a regression on ψ leaves in other rows.
 
-    Args:
-        solution: Holds the features ψ, and the rows of the regression on them.
-        other: Rows on which the regression is tested.
-        axes: Axes along which changes count equally, [c, k].
+    Changes count equally along ``axes``, [c, k].
     """
 
     def changes(rows: Steps) -> np.ndarray:
@@ -157,13 +154,8 @@ def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> floa
 def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Return the share of the variance of targets that a regression leaves, [k].
 
-    The variance is the larger of those of the tested rows and of the rows before, since a target
-    may vary in rows of one kind alone.
-
-    Args:
-        targets: Targets in the rows on which the regression is tested, [n, k].
-        found: What the regression predicts there, [n, k].
-        before: Targets in the rows of the regression, [m, k].
+    The variance is the larger of those of the tested ``targets`` [n, k] and of the targets
+    ``before`` of the regression [m, k], since a target may vary in rows of one kind alone.
     """
     scale = np.maximum(targets.var(axis=0), before.var(axis=0))
     return np.asarray(np.square(targets - found).mean(axis=0) / np.maximum(scale, 1e-12))
@@ -183,12 +175,7 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
 
     A coordinate is noise if state and action explain less than a tenth of the variance of its next
     value, by linear regression on [1, s] ⊗ b(a) tested on other rows, and if leaving it out does
-    not predict any other coordinate worse by more than 2 %.
-
-    Args:
-        data: The transitions.
-        actions: b.
-        seed: Decides the rows of the regression.
+    not predict any other coordinate worse by more than 2 %. The seed decides the rows.
     """
     count = int(np.prod(data.observation.shape[1:], dtype=int))
     if count == 1 or len(data) < _FEWEST_ROWS or actions.size * (count + 1) > _MOST_PREDICTORS:
@@ -218,13 +205,7 @@ def hides_state(data: Transitions, basis: FourierBasis, actions: ActionBasis, se
 
     It helps if it halves the error of a regression on features of state and action, on other rows,
     where these explain less than 3/4 of the variance. Observations then lack a part of the
-    state, such as speeds.
-
-    Args:
-        data: The transitions.
-        basis: φ.
-        actions: b.
-        seed: Decides the rows and features of the regression.
+    state, such as speeds. The seed decides the rows and features of the regression.
     """
     rows = np.flatnonzero(~data.ends[:-1]) + 1  # A row within the episode comes before them.
     # Many actions would need more memory than the data.

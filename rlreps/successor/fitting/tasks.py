@@ -49,14 +49,7 @@ class Task:
 def sampled_task(
     solution: LeastSquares, observed: Observed, observations: Any, rewards: Any
 ) -> Task:
-    """Return the task of rewards at samples of states; see ``SuccessorRepresentation.task``.
-
-    Args:
-        solution: The solution that gives the values.
-        observed: What observations are.
-        observations: States, [m, ...].
-        rewards: The reward of arriving in each state, [m].
-    """
+    """Return the task of rewards at samples of states; see ``SuccessorRepresentation.task``."""
     reached = solution.recorded.next_observation
     samples = observed.checked(observations)
     require(len(samples) >= 1, "at least one reward", len(samples))

@@ -227,10 +227,7 @@ def distance_evaluation(
 ) -> Callable[[Params], dict[str, Array]]:
     """Return a function for ``evaluate``: parameters → distance to a basis, and rank, both [].
 
-    Args:
-        encoder: The encoder.
-        inputs: Encoder inputs of all states, [n, ...].
-        basis: Orthonormal leading singular vectors, [n, d].
+    ``inputs`` [n, ...] are those of all states; the basis [n, d] is orthonormal.
     """
     target = jnp.asarray(basis)
 

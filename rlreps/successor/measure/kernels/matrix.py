@@ -82,8 +82,8 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     lost = sum(int(matrix.sum(axis=0)[~grid.is_state].sum()) for matrix in (first, chain))
     require(lost == 0, "moves that end in states; try another number of bins", lost)
     visits = np.asarray(chain.sum(axis=1)).ravel()
-    chain = _scaled_rows(chain, 1.0 / np.where(visits == 0.0, 1.0, visits))
-    first = _scaled_rows(first, np.full(grid.num_cells, 1.0 / (4 * points)))
+    chain = chain.multiply(1.0 / np.where(visits == 0.0, 1.0, visits)[:, None]).tocsr()
+    first = first * (1.0 / (4 * points))
     never = (visits == 0.0) & grid.is_state
     if never.any():
         chain = scipy.sparse.csr_array(chain + scipy.sparse.diags_array(never.astype(np.float64)))
@@ -96,15 +96,8 @@ def action_steps(
 ) -> list[scipy.sparse.csr_array]:
     """Count where each action leads from starts uniform in a cell, outside the walls.
 
-    Args:
-        environment: The dynamics.
-        grid: The n cells; the environment's walls decide which are states.
-        points: Quadrature points in each cell, a power of two.
-        seed: Seed of the shifts, in [0, 2³²).
-
-    Returns:
-        For each action, moves from row to column [n, n] (float64): rows of states sum to
-        ``points``, other rows to 0.
+    Arguments are as for ``one_step``. The result has, for each action, the moves from row to column
+    [n, n] (float64): rows of states sum to ``points``, other rows to 0.
     """
     grid = grid.within(environment)
     window = _window(environment, grid)
@@ -272,8 +265,3 @@ def _sparse(counts: np.ndarray, bins: int, window: int) -> scipy.sparse.csr_arra
     return scipy.sparse.csr_array(
         (np.concatenate(values), np.concatenate(columns), starts), shape=(num_cells, num_cells)
     )
-
-
-def _scaled_rows(matrix: scipy.sparse.csr_array, scales: np.ndarray) -> scipy.sparse.csr_array:
-    data = matrix.data * np.repeat(scales, np.diff(matrix.indptr))
-    return scipy.sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
