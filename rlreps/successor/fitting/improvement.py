@@ -5,7 +5,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ _DIVERGED = 1.5
 """Fitted Q iteration has diverged once |value| exceeds the largest possible value times this."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class ActionValues:
     """Values of the parts of actions: the least of Σ_c b_c φ(s)ᵀ w[:, c] over pairs of φ and w.
 
@@ -52,8 +53,8 @@ class ActionValues:
         actions: Features b of the parts of actions, [g, c, m_b].
     """
 
-    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]], actions: np.ndarray) -> None:
-        self.parts, self.actions = tuple(parts), actions
+    parts: Sequence[tuple[Basis, np.ndarray]]
+    actions: np.ndarray
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """Compute the values at states [m, ...], [m, g, c]."""
@@ -221,8 +222,10 @@ class Improvement:
                 f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
                 f"{max(-low, high):.3g}; try more data or fewer features"
             )
-        bases = [each.solution.basis for each in members]
-        parts = zip(bases, (np.asarray(each).T for each in weights), strict=True)
+        parts = [
+            (member.solution.basis, np.asarray(own).T)
+            for member, own in zip(members, weights, strict=True)
+        ]
         return ActionValues(parts, self.candidates.weights), diverged
 
     def _disagreement(self, rewards: np.ndarray) -> list[str]:

@@ -20,6 +20,8 @@ from rlreps.successor.fitting.forward_backward import (
     ForwardBackward,
     ForwardBackwardLoss,
     Inputs,
+    StateActions,
+    Step,
     TransitionSource,
 )
 from rlreps.successor.fitting.least_squares import Behaviour
@@ -66,13 +68,11 @@ def train_networks(
     assert isinstance(config.method, TemporalDifferences)
     assert training is not None
     taken = actions.weights(data.action)
-    source = TransitionSource(
-        inputs,
-        jnp.asarray(inputs.centred(data.observation)),
-        jnp.asarray(taken),
-        jnp.asarray(inputs.centred(data.next_observation)),
-        jnp.asarray(next_weights(data, taken, policy)),
+    steps = Step(
+        StateActions(inputs.centred(data.observation), taken),
+        StateActions(inputs.centred(data.next_observation), next_weights(data, taken, policy)),
     )
+    source = TransitionSource(inputs, jax.tree.map(jnp.asarray, steps))
     objective = ForwardBackwardLoss(
         num_features=config.num_features,
         discount=config.discount,

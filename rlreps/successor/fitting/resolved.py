@@ -57,13 +57,11 @@ class ResolvedConfig:
 
     def stored(self) -> dict[str, Any]:
         """Describe the options as JSON values, under the names of ``FitConfig``."""
-        of_networks: dict[str, Any] = {f.name: None for f in dataclasses.fields(Training)}
-        if self.training is not None:
-            of_networks = {name: as_json(getattr(self.training, name)) for name in of_networks}
-            of_networks["encoder"] = describe_encoder(self.training.encoder)
-        own = {f.name: as_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
-        del own["training"]
-        return {**own, **of_networks}
+        stored = as_json(self)
+        training = stored.pop("training")
+        if self.training is None:
+            return {**stored, **{f.name: None for f in dataclasses.fields(Training)}}
+        return {**stored, **training, "encoder": describe_encoder(self.training.encoder)}
 
 
 def resolve(config: FitConfig, observed: Observed) -> ResolvedConfig:
