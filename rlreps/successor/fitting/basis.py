@@ -130,14 +130,10 @@ class FourierBasis(DenseBasis):
         seed: int,
         axes: np.ndarray | None = None,
     ) -> "FourierBasis":
-        """Draw features that are scaled to observations [m, ...].
+        """Draw ``count`` features, the constant included, that are scaled to observations [m, ...].
 
-        Args:
-            observations: [m, ...].
-            count: Number of features, the constant included.
-            width: Length scale of the kernel, in units of ``axes``.
-            seed: Seed of the frequencies and phases.
-            axes: Map from differences to units, [c, k]. None takes ``standardised``.
+        ``width`` is the length scale of the kernel, in units of the axes [c, k]; None takes
+        ``standardised`` ones.
         """
         flat = observations.reshape(len(observations), -1)
         axes = standardised(flat) if axes is None else axes
@@ -169,11 +165,9 @@ class FourierBasis(DenseBasis):
 
 
 def standardised(observations: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
-    """Return axes along the coordinates whose unit is √k standard deviations, [c, k].
+    """Return axes along the coordinates of [m, c] whose unit is √k standard deviations, [c, k].
 
-    Args:
-        observations: [m, c].
-        kept: Which of the c coordinates count, [c]; None keeps all.
+    ``kept`` [c] tells which coordinates count; None keeps all.
     """
     deviation = observations.std(axis=0, dtype=np.float64)
     kept = np.ones(len(deviation), np.bool_) if kept is None else kept
@@ -185,11 +179,8 @@ def whitened(observations: np.ndarray, kept: np.ndarray | None = None) -> np.nda
     """Return principal axes of standardised coordinates, with a unit of √k deviations, [c, k].
 
     Directions in which coordinates hardly vary, such as the differences of two frames, count as
-    much as all others. Directions without variance to single precision are left out.
-
-    Args:
-        observations: [m, c].
-        kept: Which of the c coordinates count, [c]; None keeps all.
+    much as all others. Directions without variance to single precision are left out. Arguments are
+    as for ``standardised``.
     """
     axes = standardised(observations, kept)
     scaled = (observations - observations.mean(axis=0, dtype=np.float64)) @ axes
@@ -288,9 +279,6 @@ class ActionBasis:
         The range of each number is its range in the data. One number has 17 even levels. Two or
         three have all corners, the centre and 64 Sobol points. From four numbers on, b has no
         products of different numbers, and each is a group with nine even levels.
-
-        Args:
-            taken: The data's actions, [N] or [N, k].
         """
         if self.num_actions is not None:
             actions = np.unique(taken)

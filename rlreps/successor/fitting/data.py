@@ -30,8 +30,7 @@ from rlreps.errors import (
 )
 from rlreps.files import write_atomically
 from rlreps.numerics import bytes_of
-from rlreps.successor.fitting.columns import checked_columns
-from rlreps.successor.fitting.dictionaries import read_dictionary
+from rlreps.successor.fitting.columns import checked_columns, read_dictionary
 from rlreps.successor.fitting.recording import (
     COLUMNS,
     JaxPolicy,
@@ -190,13 +189,7 @@ class Transitions:
         """Split into two records: the rows to fit, and the rows that ``held_out`` chooses.
 
         A row at which an episode is cut in two counts as truncated. Rows keep their order.
-
-        Args:
-            share: Share of the rows in the second record, in (0, 1).
-            seed: Seed of ``held_out``.
-
-        Raises:
-            InputError: As ``held_out``.
+        ``held_out`` documents the arguments.
         """
         held_out = self.held_out(share, seed)
         parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends

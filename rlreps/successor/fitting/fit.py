@@ -28,7 +28,9 @@ from rlreps.successor.fitting.methods import (
     BehaviourName,
     FitConfig,
     LeastSquaresFit,
+    ResolvedConfig,
     configured,
+    resolve,
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
@@ -36,7 +38,6 @@ from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
 from rlreps.successor.fitting.quality import Quality, measure_quality, to_steps
 from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
-from rlreps.successor.fitting.resolved import ResolvedConfig, resolve
 from rlreps.successor.fitting.search import (
     HIDDEN,
     ChosenKernel,

@@ -25,9 +25,8 @@ from rlreps.successor.fitting.forward_backward import (
     TransitionSource,
 )
 from rlreps.successor.fitting.least_squares import Behaviour
-from rlreps.successor.fitting.methods import TemporalDifferences
+from rlreps.successor.fitting.methods import ResolvedConfig, TemporalDifferences
 from rlreps.successor.fitting.observed import Observed
-from rlreps.successor.fitting.resolved import ResolvedConfig
 
 MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""

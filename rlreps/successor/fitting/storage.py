@@ -19,11 +19,11 @@ from rlreps.successor.fitting.methods import (
     FIT_ENCODERS,
     FIT_METHODS,
     FitConfig,
+    resolve,
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.quality import Quality
-from rlreps.successor.fitting.resolved import resolve
 from rlreps.successor.truth.store.cache import read_archive, write_archive
 
 _ARRAYS = "representation.npz"
