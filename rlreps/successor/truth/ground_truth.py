@@ -201,10 +201,9 @@ class GroundTruth:
 
 
 def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
-    """Return the shape of an encoder's features of inputs [b, ...] without computing them.
+    """Return the shape of an encoder's features of inputs [b, ...]; refuse inputs it cannot take.
 
-    Raises:
-        InputError: If the encoder cannot take the inputs.
+    Nothing is computed.
     """
 
     def features(inputs: Array) -> Array:
@@ -387,11 +386,7 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def _read_states(store: MatrixStore) -> dict[str, np.ndarray]:
-    """Read the observations and cells of a store's states; nothing if they are only cells.
-
-    Raises:
-        InputError: If the file is missing, damaged or another one.
-    """
+    """Read the observations and cells of a store's states; nothing if they are only cells."""
     if _STATES not in store.settings:
         return {}
     path = store.path / f"{_STATES}.npz"
@@ -419,11 +414,7 @@ def _single(matrix: Any) -> np.ndarray:
 
 
 def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
-    """Return the grid and the cell [n] of each state, from the settings.
-
-    Raises:
-        InputError: If the settings describe no grid with that number of states.
-    """
+    """Return the grid and the cell [n] of each state, from the settings."""
     bins, box = store.settings.get("bins"), store.settings.get("box")
     if isinstance(box, Mapping):
         grid = from_json(BoxGrid, box)
@@ -443,10 +434,6 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
 
 
 def environment_of(settings: Mapping[str, Any]) -> PuddleWorld | None:
-    """Return the PuddleWorld whose measure a store holds; None for another environment.
-
-    Raises:
-        ArenaError: If the settings describe no arena.
-    """
+    """Return the PuddleWorld whose measure a store holds; None for another environment."""
     described = settings.get("environment")
     return arena_from_settings(described) if isinstance(described, Mapping) else None

@@ -82,12 +82,7 @@ def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable
 
 
 def centring_of(settings: Mapping[str, Any]) -> Centring:
-    """Return which means a store's setting subtracts; columns, if it has no such setting.
-
-    Raises:
-        InputError: If this version does not know the setting, or the matrix was centred before it
-            was stored.
-    """
+    """Return which means a store's setting subtracts; columns, if it has no such setting."""
     stored = settings.get("centring", "none")
     require(stored == "none", "a matrix that is stored uncentred (centring none)", stored)
     found = settings.get(CENTRED_ON_READING, "columns")

@@ -113,9 +113,7 @@ class StoreReader:
     def entries(self, rows: Indices, columns: Indices) -> Entries:
         """Return entries [b, t] (float32) of rows [b] and columns [t], centred; indices may repeat.
 
-        Raises:
-            IndexError: If the matrix has no such column.
-            InputError: If a block is missing, too short or not finite.
+        An ``InputError`` says if a block is missing, too short or not finite.
         """
         store = self._store
         width = store.shape[1]

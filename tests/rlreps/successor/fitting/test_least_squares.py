@@ -15,6 +15,7 @@ from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.improvement import Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.quality import to_steps
 from rlreps.successor.fitting.tasks import arrivals
 
 BASES = ("unit vectors", "Fourier")
@@ -38,8 +39,7 @@ def model(request, make_chain):
 
 @pytest.fixture(scope="module")
 def rows(model):
-    data = model.transitions()
-    return Steps(data.observation, data.action, data.next_observation, data.terminated)
+    return to_steps(model.transitions())
 
 
 def solved(model, basis, rows, regularisation):
