@@ -66,19 +66,16 @@ def read(
     stored, summary, path = dict(folder.config), folder.read_summary(), folder.path
     if summary is None:
         raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
-    found = stored.pop("encoder")
-    own = found is not None and found.get("own", False)
-    _require_own(own, encoder, "encoder=", path)
-    if found is not None and not own:
-        fields = {key: value for key, value in found.items() if key != "name"}
-        encoder = from_json(FIT_ENCODERS[found["name"]], fields)
+    own_encoder = bool(stored["encoder"]) and stored["encoder"].get("own", False)
     own_policy = stored["behaviour"] == "own"
+    _require_own(own_encoder, encoder, "encoder=", path)
     _require_own(own_policy, behaviour, "behaviour=", path)
     observed = from_json(Observed, stored.pop("observed"))
     del stored["data"]
-    named = {**stored, "behaviour": "uniform" if own_policy else stored["behaviour"]}
-    given = from_json(FitConfig, named, registry(*FIT_METHODS.values()))
-    config = resolve(dataclasses.replace(given, encoder=encoder), observed)
+    stored |= {"behaviour": "uniform"} if own_policy else {}
+    stored |= {"encoder": None} if own_encoder else {}
+    given = from_json(FitConfig, stored, {**registry(*FIT_METHODS.values()), **FIT_ENCODERS})
+    config = resolve(dataclasses.replace(given, encoder=encoder or given.encoder), observed)
     arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
     require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")
     basis: Basis
