@@ -9,16 +9,11 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import scipy.sparse
 import scipy.special
 from scipy.stats import qmc
-
-Features = np.ndarray | scipy.sparse.csr_array
-"""Features of observations, [m, p]; sparse where they are unit vectors."""
-
 
 BLOCK = 4096
 """Largest number of observations whose features are in memory at once."""
@@ -33,29 +28,8 @@ def blocks_of(count: int, num_features: int = 1) -> list[slice]:
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
-class Basis(abc.ABC):
-    """Features φ of observations."""
-
-    @property
-    @abc.abstractmethod
-    def num_features(self) -> int:
-        """Number of features, p."""
-
-    @abc.abstractmethod
-    def apply(self, observations: np.ndarray) -> Features:
-        """Compute features [m, p] of observations [m, ...]."""
-
-    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Compute φ(s)ᵀW at observations [m, ...] for W of shape [p, ...]."""
-        return self.projections(observations, weights)[0]
-
-    @abc.abstractmethod
-    def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
-        """Compute φ(s)ᵀW for several W of shape [p, ...] from features computed once."""
-
-
 @dataclasses.dataclass(frozen=True)
-class UnitVectors(Basis):
+class UnitVectors:
     """One-hot features of indices of states, with which least squares count transitions.
 
     Attributes:
@@ -66,27 +40,36 @@ class UnitVectors(Basis):
 
     @property
     def num_features(self) -> int:
+        """Number of features, p."""
         return self.num_states
 
-    def apply(self, observations: np.ndarray) -> Features:
-        count = len(observations)
-        return scipy.sparse.csr_array(
-            (np.ones(count), observations.astype(np.int64), np.arange(count + 1)),
-            shape=(count, self.num_states),
-        )
+    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """See ``DenseBasis.project``."""
+        return self.projections(observations, weights)[0]
 
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+        """See ``DenseBasis.projections``."""
         return [each[observations] for each in weights]
 
 
-class DenseBasis(Basis):
-    """Features in a dense array."""
+class DenseBasis(abc.ABC):
+    """Features φ of observations, in a dense array."""
+
+    @property
+    @abc.abstractmethod
+    def num_features(self) -> int:
+        """Number of features, p."""
 
     @abc.abstractmethod
     def apply(self, observations: np.ndarray) -> np.ndarray:
         """Compute features [m, p] of observations [m, ...]."""
 
+    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Compute φ(s)ᵀW at observations [m, ...] for W of shape [p, ...]."""
+        return self.projections(observations, weights)[0]
+
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+        """Compute φ(s)ᵀW for several W of shape [p, ...] from features computed once."""
         count = len(observations)
         found = [np.empty((count, math.prod(each.shape[1:])), np.float32) for each in weights]
         for some in blocks_of(count):
@@ -97,6 +80,9 @@ class DenseBasis(Basis):
             block.reshape(count, *each.shape[1:])
             for block, each in zip(found, weights, strict=True)
         ]
+
+
+Basis: TypeAlias = UnitVectors | DenseBasis
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -13,13 +13,7 @@ from rlreps.successor.fitting.least_squares import Steps
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimatedBehaviour:
-    """E[b(a) | s] from a regression.
-
-    Attributes:
-        basis: φ.
-        weights: Weights of φ, [p, m_b].
-        num_actions: A; None for boxes.
-    """
+    """E[b(a) | s] from a regression on φ with weights [p, m_b]."""
 
     basis: Basis
     weights: np.ndarray
@@ -50,7 +44,7 @@ def estimate_behaviour(
     size, own = basis.num_features, np.flatnonzero(~held)
     gram, crossed = np.zeros((size, size)), np.zeros((size, taken.shape[1]))
     for some in blocks_of(len(own), size):
-        features = np.asarray(basis.apply(rows.observation[own[some]]), np.float32)
+        features = basis.apply(rows.observation[own[some]])
         gram += features.T @ features / len(own)
         crossed += features.T @ (taken[own[some]] - mean) / len(own)
     constant = np.zeros_like(crossed)
@@ -67,12 +61,7 @@ def estimate_behaviour(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GivenBehaviour:
-    """Action probabilities of a user's function, which are checked.
-
-    Attributes:
-        function: Observations [m, ...] → probabilities [m, A].
-        num_actions: A.
-    """
+    """Action probabilities [m, A] of a user's function of observations, which are checked."""
 
     function: Callable[[Any], Any]
     num_actions: int

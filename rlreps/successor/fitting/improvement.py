@@ -202,8 +202,8 @@ class Improvement:
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
         data = (
-            [jnp.asarray(each.solution.basis.apply(rows.observation)) for each in members],
-            [jnp.asarray(each.solution.basis.apply(rows.next_observation)) for each in members],
+            [jnp.asarray(each.solution.features(rows.observation)) for each in members],
+            [jnp.asarray(each.solution.features(rows.next_observation)) for each in members],
             jnp.asarray(solution.taken),
             jnp.asarray(kept, jnp.float32),
             jnp.asarray(solution.continues, jnp.float32),

@@ -24,7 +24,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from rlreps.numerics import interruptible
-from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
+from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.products import Products, mean_product, moment, product_sizes
 from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
 
@@ -36,14 +36,7 @@ MOST_RARE = 10_000
 
 
 class Steps(NamedTuple):
-    """Transitions from which the equations are made.
-
-    Attributes:
-        observation: s, [N, ...].
-        action: a, [N] or [N, k].
-        next_observation: s', [N, ...].
-        terminated: Whether s' is terminal, [N].
-    """
+    """Transitions from which the equations are made: columns of ``Transitions``."""
 
     observation: np.ndarray
     action: np.ndarray
@@ -110,6 +103,11 @@ class LeastSquares:
         # A factorisation cannot be pickled.
         given = (f.name for f in dataclasses.fields(self) if f.init)
         return LeastSquares, tuple(getattr(self, name) for name in given)
+
+    def features(self, states: np.ndarray) -> np.ndarray:
+        """Compute φ at states, [m, p], for dense features."""
+        assert isinstance(self.basis, DenseBasis)
+        return self.basis.apply(states)
 
     @functools.cached_property
     def sizes(self) -> list[int]:
@@ -248,7 +246,7 @@ class LeastSquares:
             some = rare[block]
             rows, excess = self.recorded.at(some), (rewards[some] - common) / len(rewards)
             weights = self.actions.weights(rows.action) * excess[:, None]
-            features = np.asarray(self.basis.apply(rows.observation), np.float64)
+            features = self.features(rows.observation).astype(np.float64)
             found += (features.T @ weights).T.reshape(-1, 1)[self.kept]
         return found
 
@@ -288,7 +286,7 @@ class LeastSquares:
         ended = self.rows.terminated.astype(np.float32)[:, None]
         mean = mean_product(self.basis, self._reached(ended), np.ones_like(ended))
         weights = np.linalg.solve(self.reached_moment, mean)
-        return bool((self.basis.apply(state) @ weights)[0, 0] > 0.5)
+        return bool((self.features(state) @ weights)[0, 0] > 0.5)
 
     def ended(self, states: np.ndarray) -> np.ndarray:
         """Mask of states that ended episodes and start no row, [m]; False for dense features."""

@@ -183,12 +183,8 @@ def measure_quality(
 ) -> Quality:
     """Measure the quality of a fit.
 
-    Args:
-        data: All transitions.
-        held: Which rows are held out, [N]: whole episodes, or stretches of them.
-        solution: The solution on the other rows.
-        factors: F and B in the features of the solution.
-        seed: Decides the cumulants.
+    ``held`` [N] marks the rows held out: whole episodes, or stretches of them. The solution is that
+    of the other rows, and the factors are in its features. The seed decides the cumulants.
     """
     generator, kept = np.random.default_rng(seed), solution.rows
     cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)

@@ -74,10 +74,9 @@ def sampled_task(
     found = np.where(known, means[place], 0.0)
     if not known.all() and observed.num_states is None and len(samples) >= 2:
         few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
-        basis = solution.basis
-        ridge = ridge_by_leave_one_out(np.asarray(basis.apply(samples[few])), values[few])
-        guessed = basis.project(reached[~known], np.asarray(ridge.weights)) + ridge.intercept
-        found[~known] = guessed
+        ridge = ridge_by_leave_one_out(solution.features(samples[few]), values[few])
+        guessed = solution.basis.project(reached[~known], ridge.weights)
+        found[~known] = guessed + ridge.intercept
     if values.any() and not found.any():
         _warn("no transition reaches a state with a reward, so all values are 0; collect more")
     return rewarded_task(solution, found)
@@ -125,10 +124,10 @@ def arrivals(solution: LeastSquares, goal: np.ndarray) -> tuple[int | None, np.n
     count = None
     if isinstance(solution.basis, FourierBasis):
         count = int((solution.basis.nearness(reached, goal) >= 0.95).sum())
-    there = np.asarray(solution.basis.apply(goal))[0]
+    there = solution.features(goal)[0]
     weights = np.linalg.solve(solution.reached_moment, there)
     blocks = blocks_of(len(reached), len(weights))
-    return count, np.concatenate([solution.basis.apply(reached[some]) @ weights for some in blocks])
+    return count, np.concatenate([solution.features(reached[some]) @ weights for some in blocks])
 
 
 def _warn(message: str, stacklevel: int = 4) -> None:
