@@ -375,13 +375,7 @@ class SuccessorRepresentation:
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write the numbers to a run's folder; return its summary."""
-        return storage.write(
-            folder,
-            solution=self.solution,
-            factors=self.factors,
-            quality=self.quality,
-            rows=self.description["data"]["rows"],
-        )
+        return storage.write(folder, self.solution, self.factors, self.quality)
 
     @classmethod
     def load(

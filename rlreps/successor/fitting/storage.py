@@ -30,12 +30,7 @@ _ARRAYS = "representation.npz"
 
 
 def write(
-    folder: RunFolder,
-    *,
-    solution: LeastSquares,
-    factors: Factors,
-    quality: Quality | None,
-    rows: int,
+    folder: RunFolder, solution: LeastSquares, factors: Factors, quality: Quality | None
 ) -> dict[str, Any]:
     """Write the numbers of a representation to a run's folder; return the summary of the run."""
     arrays: dict[str, np.ndarray] = {**solution.recorded._asdict(), **factors._asdict()}
@@ -52,7 +47,7 @@ def write(
     return {
         "num_features": len(factors.singular_values),
         "discount": solution.discount,
-        "rows": rows,
+        "rows": len(solution.recorded.action),
         "regularisation": solution.regularisation,
         "singular_values": factors.singular_values.tolist(),
         "quality": None if quality is None else dataclasses.asdict(quality),

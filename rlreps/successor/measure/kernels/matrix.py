@@ -187,8 +187,8 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
         start = (corners[:, None] + margin + uniform[..., :2] * (1.0 - 2.0 * margin)) / bins
         free = jax.vmap(jax.vmap(grid.is_free))(start)
         if grid.walls:
-            split = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), points))
-            start = redraw(split(keys), cells, start)
+            keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), points))(keys)
+            start = redraw(keys, cells, start)
         noise, next_noise = _normal(uniform[..., 2:4]), _normal(uniform[..., 4:6])
         draw = (uniform[..., 6] * 4).astype(jnp.int32)
         actions = jnp.arange(4, dtype=jnp.int32)
