@@ -67,11 +67,12 @@ def train_networks(
     assert isinstance(config.method, TemporalDifferences)
     assert training is not None
     taken = actions.weights(data.action)
+    following = next_weights(data, taken, policy)
     steps = Step(
-        StateActions(inputs.centred(data.observation), taken),
-        StateActions(inputs.centred(data.next_observation), next_weights(data, taken, policy)),
+        StateActions(jnp.asarray(inputs.centred(data.observation)), jnp.asarray(taken)),
+        StateActions(jnp.asarray(inputs.centred(data.next_observation)), jnp.asarray(following)),
     )
-    source = TransitionSource(inputs, jax.tree.map(jnp.asarray, steps))
+    source = TransitionSource(inputs, steps)
     objective = ForwardBackwardLoss(
         num_features=config.num_features,
         discount=config.discount,
