@@ -360,11 +360,7 @@ class SuccessorRepresentation:
     # --- Storage ----------------------------------------------------------------------------------
 
     def save(self, path: Path | str) -> None:
-        """Write everything to a folder, which is new or holds the same representation.
-
-        Raises:
-            InputError: If the folder holds something else or cannot be written.
-        """
+        """Write everything to a folder, which is new or holds the same representation."""
         out = Path(path)
         RunFolder.find(out, kind=KIND, config=self.description)
         with exclusive(out):

@@ -106,12 +106,7 @@ class GymnasiumRowSampler(RowEstimator):
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """See ``RowEstimator.row_blocks``.
-
-        Raises:
-            InputError: If a cell lies outside the grid, the environment truncates a rollout, or
-                ``set_state`` starts one in another cell.
-        """
+        """See ``RowEstimator.row_blocks``; refuse truncated rollouts and starts in other cells."""
         rollouts, weights = self._settings.rollouts, self._settings.discounts
         for block in [checked_cells(block, self.num_starts) for block in blocks]:
             if not self._tried and len(block):

@@ -97,13 +97,8 @@ class GroundTruth:
     def seen_as(self, observation: Observation | str) -> "GroundTruth":
         """Return the truth with the observation of every state in its PuddleWorld.
 
-        Args:
-            observation: ``Position``, ``Code`` or ``Image``, or the name of one. It may differ from
-                the arena's own observation.
-
-        Raises:
-            InputError: If the truth is of another environment, or pictures exceed the memory.
-            ArenaError: For an unknown observation or options out of range.
+        ``observation`` is ``Position``, ``Code`` or ``Image``, or the name of one. It may differ
+        from the arena's own observation. Truths of other environments are refused.
         """
         described = self.settings.get("environment")
         if not isinstance(described, Mapping):
@@ -170,14 +165,10 @@ class GroundTruth:
         return seen.astype(jnp.float32) / jnp.float32(255.0) if seen.dtype == jnp.uint8 else seen
 
     def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
-        """Return a function that measures the distance, for ``evaluate`` of ``training.train``.
+        """Return a function that measures an encoder, for ``evaluate`` of ``training.train``.
 
-        Args:
-            encoder: An encoder of d features; for ``TwoTowers``, the features of f.
-
-        Returns:
-            Parameters → ``subspace_distance`` to the leading d components and ``feature_rank``,
-            both [].
+        It maps parameters to ``subspace_distance`` to the leading d components and
+        ``feature_rank``, both []. For ``TwoTowers``, the d features are those of f.
 
         Raises:
             InputError: If the encoder gives no features [n, d] of the states, or d exceeds the

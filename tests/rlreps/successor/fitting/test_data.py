@@ -521,9 +521,8 @@ def test_dictionaries_of_dm_env_are_flattened_in_the_same_order():
 
 def test_numbered_tells_observations_apart_and_returns_them():
     seen = np.float32([[3, 1], [0, 1], [3, 1], [-0.0, 1], [3, 1 + 1e-7], [0, 1], [2, 2]])
-    numbered, table = Transitions(
-        **columns(observation=seen[:-1], next_observation=seen[1:])
-    ).numbered()
+    data = Transitions(**columns(observation=seen[:-1], next_observation=seen[1:]))
+    numbered, table = data.numbered()
     np.testing.assert_array_equal(numbered.observation, [0, 1, 0, 1, 2, 1])
     np.testing.assert_array_equal(numbered.next_observation, [1, 0, 1, 2, 1, 3])
     np.testing.assert_array_equal(table, seen[[0, 1, 4, 6]], strict=True)

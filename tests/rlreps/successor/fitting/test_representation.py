@@ -89,12 +89,10 @@ def test_rewards_of_transitions_may_depend_on_the_action(chain, rep):
 def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
     chain, rep, corridor, corridor_rep
 ):
-    rewards = np.array([0.0, 1.0, -0.5, 2.0])
-    values, states = chain.measure() @ rewards, living(chain)
-    task = rep.task(np.arange(4), rewards)
-    np.testing.assert_array_equal(rep.policy(task)(states), values.argmax(axis=1)[states])
-    best = chain.optimal_policy(rewards)[states]
-    np.testing.assert_array_equal(rep.policy(task, improvements=None)(states), best)
+    rewards, states = np.array([0.0, 1.0, -0.5, 2.0]), living(chain)
+    task, values = rep.task(np.arange(4), rewards), chain.measure() @ rewards
+    for improvements, best in ((1, values.argmax(axis=1)), (None, chain.optimal_policy(rewards))):
+        np.testing.assert_array_equal(rep.policy(task, improvements)(states), best[states])
     for goal in (0, 4):
         best = corridor.optimal_policy(np.eye(5)[goal])
         greedy = corridor_rep.policy(corridor_rep.goal(goal))
