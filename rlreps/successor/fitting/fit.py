@@ -280,17 +280,8 @@ class Fit:
 
     @functools.cached_property
     def _searched(self) -> ChosenKernel:
-        assert isinstance(self.config.method, LeastSquaresFit)
-        return search_kernel(
-            self.config.method,
-            self.data,
-            self._parts,
-            self.observed.actions,
-            self.config.discount,
-            self._most_features,
-            self.config.seed,
-            self._behaviour,
-        )
+        actions, most = self.observed.actions, self._most_features
+        return search_kernel(self.config, self.data, self._parts, actions, most, self._behaviour)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the average of b over the actions that follow each cut, [m, m_b]."""

@@ -15,7 +15,7 @@ from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
-from rlreps.successor.fitting.methods import LeastSquaresFit
+from rlreps.successor.fitting.methods import LeastSquaresFit, ResolvedConfig
 from rlreps.successor.fitting.quality import squared_error, to_steps
 
 _WIDTHS = (1.0, 0.5, 0.25)
@@ -60,13 +60,11 @@ class ChosenKernel(NamedTuple):
 
 
 def search_kernel(
-    method: LeastSquaresFit,
+    config: ResolvedConfig,
     data: Transitions,
     parts: tuple[Transitions, Transitions] | None,
     actions: ActionBasis,
-    discount: float,
     count: int,
-    seed: int,
     behave: Callable[[FourierBasis, Steps], Behaviour],
 ) -> ChosenKernel:
     """Choose coordinates, then axes and width of the kernel, then λ.
@@ -77,15 +75,15 @@ def search_kernel(
     counts.
 
     Args:
-        method: The options; those that are not None are not searched.
+        config: The options; those of the method that are not None are not searched.
         data: The transitions.
         parts: Rows to solve for and rows held out; None if there are too few to choose by.
         actions: b.
-        discount: γ.
         count: Number of features, p.
-        seed: Seed of the features and of the rows that are drawn.
         behave: Estimates the policy of some rows, in some features.
     """
+    method, seed = config.method, config.seed
+    assert isinstance(method, LeastSquaresFit)
     flat = data.observation.reshape(len(data), -1)
     noise = noise_coordinates(data, actions, seed)
     kept = ~np.isin(np.arange(flat.shape[1]), noise)
@@ -118,7 +116,8 @@ def search_kernel(
         def solved(kernel: tuple[str, float], ridge: float) -> tuple[LeastSquares, float]:
             """Return a solution and its error of sums."""
             advance(1)
-            solution = LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
+            given = config.discount, ridge, behaviour
+            solution = LeastSquares(bases[kernel], actions, rows, *given)
             return solution, squared_error(solution, other, seed)
 
         sums, changes = {}, {}
