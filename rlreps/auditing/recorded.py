@@ -14,11 +14,10 @@ from rlreps.formatting import format_number
 from rlreps.numerics import bytes_of
 from rlreps.subspace import PrincipalSubspace, exact_svd, noise_floor
 from rlreps.successor.fitting.basis import UnitVectors
-from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
+from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth
@@ -156,16 +155,14 @@ def _fit_part(whole: SuccessorRepresentation, part: np.ndarray) -> SuccessorRepr
     """Fit some rows, chosen by a mask [N], in the features of a fit to all of them."""
     given = whole.solution
     part = part if given.chosen is None else part[given.chosen]
-    rows, basis, actions = given.rows.at(part), given.basis, given.actions
+    rows = given.rows.at(part)
     held = np.arange(len(rows.terminated)) % 5 == 0
-    weights = np.asarray(estimated_behaviour(basis, actions, rows, held), np.float32)
-    behaviour = behaviour_of(basis, whole.observed.num_actions, weights, None)
-    solution = LeastSquares(basis, actions, rows, given.discount, given.regularisation, behaviour)
+    behaviour = estimate_behaviour(given.basis, given.actions, rows, held)
+    solution = dataclasses.replace(given, recorded=rows, chosen=None, behaviour=behaviour)
     return dataclasses.replace(
         whole,
         solution=solution,
         factors=decompose(solution, whole.num_features),
-        behaviour_weights=weights,
     )
 
 

@@ -9,10 +9,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-import scipy.sparse.linalg
 
 from rlreps.errors import InputError, require, require_interval
 from rlreps.typing import ArrayLike
+from rlreps.worlds.truths import SuccessorSolver
 
 DoubleArray = npt.NDArray[np.float64]
 Table = scipy.sparse.csr_array
@@ -46,10 +46,8 @@ def policy_values(
     table: Table, rewards: DoubleArray, policy: DoubleArray, discount: float
 ) -> DoubleArray:
     """Solve for the values [n] of a policy [n, A] by a sparse LU."""
-    kernel = scipy.sparse.eye_array(len(policy)) - discount * chain_of(table, policy)
     gained = np.sum(policy * rewards, axis=1)
-    values: DoubleArray = scipy.sparse.linalg.splu(kernel.tocsc()).solve(gained)
-    return values
+    return SuccessorSolver(chain_of(table, policy), discount).multiply(gained)
 
 
 def optimal_action_values(table: Table, rewards: DoubleArray, discount: float) -> DoubleArray:
@@ -64,11 +62,9 @@ def optimal_action_values(table: Table, rewards: DoubleArray, discount: float) -
     for _ in range(states * actions):  # Rounding must not exchange policies for ever.
         chain = chain_of(table, np.eye(actions)[chosen])
         paid = rewards[every, chosen]
-        solver = scipy.sparse.linalg.splu(
-            (scipy.sparse.eye_array(states) - discount * chain).tocsc()
-        )
         # Sums of absolute rewards bound the rounding of each state's value, however small it is.
-        values, sizes = solver.solve(np.stack([paid, np.abs(paid)], axis=1)).T
+        both = np.stack([paid, np.abs(paid)], axis=1)
+        values, sizes = SuccessorSolver(chain, discount).multiply(both).T
         found = action_values(table, rewards, values, discount)
         size = action_values(table, np.abs(rewards), sizes, discount).max(axis=1)
         rounding = _ROUNDING / (1.0 - discount) * size

@@ -13,7 +13,7 @@ from rlreps.app.generation import generate
 from rlreps.app.main import main
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
-from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.data import as_transitions
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.successor.truth.store.estimates import open_estimates
 
@@ -235,14 +235,7 @@ class Chain:
                 starts += [state] * count
                 actions += [action] * count
                 ends += [end] * count
-        rows = len(starts)
-        return Transitions(
-            observation=np.array(starts),
-            action=np.array(actions),
-            next_observation=np.array(ends),
-            terminated=self.terminal[np.array(ends)],
-            truncated=np.ones(rows, bool),
-        )
+        return as_transitions([starts, actions, ends, self.terminal[ends], [True] * len(ends)])
 
     def reached(self):
         """Distribution of the states reached, [n]."""

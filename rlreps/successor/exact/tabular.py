@@ -47,12 +47,9 @@ class TabularModel:
         return chosen
 
     def policy_values(self, policy: ArrayLike, rewards: ArrayLike, discount: float) -> DoubleArray:
-        """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of one policy, [n, m].
+        """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of a policy [n, A] or [n], [n, m].
 
-        Args:
-            policy: Probabilities [n, A], or actions [n].
-            rewards: The reward of arriving in each state, [n, m].
-            discount: γ.
+        ``rewards`` [n, m] count on arriving in each state.
         """
         rewards = np.asarray(rewards, np.float64)
         chain = np.einsum("sa,ast->st", self.probabilities(policy), self.to)
@@ -63,9 +60,7 @@ class TabularModel:
     def optimal_action_values(self, rewards: ArrayLike, discount: float) -> DoubleArray:
         """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].
 
-        Args:
-            rewards: The reward of arriving in each state, [n, m].
-            discount: γ, in [0, 1).
+        ``rewards`` [n, m] count on arriving in each state.
         """
         require_interval("discount", discount, "[0, 1)")
         rewards = np.asarray(rewards, np.float64)
@@ -107,11 +102,7 @@ class TabularModel:
     def steps_within(self, reached: ArrayLike, cap: int) -> DoubleArray:
         """Compute the least expected number of steps to a goal or a cap, [n]; 0 at the goal.
 
-        Exact, by backward induction over the remaining steps.
-
-        Args:
-            reached: Which states belong to the goal, [n].
-            cap: Largest number of steps.
+        Exact, by backward induction over the remaining steps. ``reached`` [n] marks the goal.
         """
         goal = np.asarray(reached, np.bool_)
         steps: DoubleArray = np.zeros(len(goal))

@@ -9,40 +9,27 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import scipy.sparse
 import scipy.special
 from scipy.stats import qmc
 
-Features = np.ndarray | scipy.sparse.csr_array
-"""Features of observations, [m, p]; sparse where they are unit vectors."""
+BLOCK = 4096
+"""Largest number of observations whose features are in memory at once."""
+
+_BLOCK_NUMBERS = 2**22
+"""Largest number of features in a product, which Ctrl-C cannot interrupt."""
 
 
-class Basis(abc.ABC):
-    """Features φ of observations."""
-
-    @property
-    @abc.abstractmethod
-    def num_features(self) -> int:
-        """Number of features, p."""
-
-    @abc.abstractmethod
-    def apply(self, observations: np.ndarray) -> Features:
-        """Compute features [m, p] of observations [m, ...]."""
-
-    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Compute φ(s)ᵀW at observations [m, ...] for W of shape [p, ...]."""
-        return self.projections(observations, weights)[0]
-
-    @abc.abstractmethod
-    def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
-        """Compute φ(s)ᵀW for several W of shape [p, ...] from features computed once."""
+def blocks_of(count: int, num_features: int = 1) -> list[slice]:
+    """Cut rows into blocks whose features are in memory at once."""
+    size = max(1, min(BLOCK, _BLOCK_NUMBERS // num_features))
+    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 @dataclasses.dataclass(frozen=True)
-class UnitVectors(Basis):
+class UnitVectors:
     """One-hot features of indices of states, with which least squares count transitions.
 
     Attributes:
@@ -53,41 +40,49 @@ class UnitVectors(Basis):
 
     @property
     def num_features(self) -> int:
+        """Number of features, p."""
         return self.num_states
 
-    def apply(self, observations: np.ndarray) -> Features:
-        count = len(observations)
-        return scipy.sparse.csr_array(
-            (np.ones(count), observations.astype(np.int64), np.arange(count + 1)),
-            shape=(count, self.num_states),
-        )
+    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """See ``DenseBasis.project``."""
+        return self.projections(observations, weights)[0]
 
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+        """See ``DenseBasis.projections``."""
         return [each[observations] for each in weights]
 
 
-class DenseBasis(Basis):
-    """Features in a dense array."""
+class DenseBasis(abc.ABC):
+    """Features φ of observations, in a dense array."""
+
+    @property
+    @abc.abstractmethod
+    def num_features(self) -> int:
+        """Number of features, p."""
 
     @abc.abstractmethod
     def apply(self, observations: np.ndarray) -> np.ndarray:
         """Compute features [m, p] of observations [m, ...]."""
 
+    def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Compute φ(s)ᵀW at observations [m, ...] for W of shape [p, ...]."""
+        return self.projections(observations, weights)[0]
+
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
+        """Compute φ(s)ᵀW for several W of shape [p, ...] from features computed once."""
         count = len(observations)
         found = [np.empty((count, math.prod(each.shape[1:])), np.float32) for each in weights]
-        for start in range(0, count, BLOCK):
-            features = self.apply(observations[start : start + BLOCK])
+        for some in blocks_of(count):
+            features = self.apply(observations[some])
             for block, each in zip(found, weights, strict=True):
-                np.matmul(features, each.reshape(len(each), -1), out=block[start : start + BLOCK])
+                np.matmul(features, each.reshape(len(each), -1), out=block[some])
         return [
             block.reshape(count, *each.shape[1:])
             for block, each in zip(found, weights, strict=True)
         ]
 
 
-BLOCK = 4096
-"""Largest number of observations whose features are in memory at once."""
+Basis: TypeAlias = UnitVectors | DenseBasis
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,14 +116,10 @@ class FourierBasis(DenseBasis):
         seed: int,
         axes: np.ndarray | None = None,
     ) -> "FourierBasis":
-        """Draw features that are scaled to observations [m, ...].
+        """Draw ``count`` features, the constant included, that are scaled to observations [m, ...].
 
-        Args:
-            observations: [m, ...].
-            count: Number of features, the constant included.
-            width: Length scale of the kernel, in units of ``axes``.
-            seed: Seed of the frequencies and phases.
-            axes: Map from differences to units, [c, k]. None takes ``standardised``.
+        ``width`` is the length scale of the kernel, in units of the axes [c, k]; None takes
+        ``standardised`` ones.
         """
         flat = observations.reshape(len(observations), -1)
         axes = standardised(flat) if axes is None else axes
@@ -160,11 +151,9 @@ class FourierBasis(DenseBasis):
 
 
 def standardised(observations: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
-    """Return axes along the coordinates whose unit is √k standard deviations, [c, k].
+    """Return axes along the coordinates of [m, c] whose unit is √k standard deviations, [c, k].
 
-    Args:
-        observations: [m, c].
-        kept: Which of the c coordinates count, [c]; None keeps all.
+    ``kept`` [c] tells which coordinates count; None keeps all.
     """
     deviation = observations.std(axis=0, dtype=np.float64)
     kept = np.ones(len(deviation), np.bool_) if kept is None else kept
@@ -176,11 +165,8 @@ def whitened(observations: np.ndarray, kept: np.ndarray | None = None) -> np.nda
     """Return principal axes of standardised coordinates, with a unit of √k deviations, [c, k].
 
     Directions in which coordinates hardly vary, such as the differences of two frames, count as
-    much as all others. Directions without variance to single precision are left out.
-
-    Args:
-        observations: [m, c].
-        kept: Which of the c coordinates count, [c]; None keeps all.
+    much as all others. Directions without variance to single precision are left out. Arguments are
+    as for ``standardised``.
     """
     axes = standardised(observations, kept)
     scaled = (observations - observations.mean(axis=0, dtype=np.float64)) @ axes
@@ -209,8 +195,8 @@ def _waves(axes: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndar
 def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
     """Apply a compiled function to blocks of an array [m, ...], each padded to a power of two."""
     found = []
-    for start in range(0, max(1, len(array)), BLOCK):
-        block = array[start : start + BLOCK]
+    for some in blocks_of(max(1, len(array))):
+        block = array[some]
         count, padded = len(block), 1 << max(0, len(block) - 1).bit_length()
         if padded > count:
             block = np.concatenate(
@@ -279,9 +265,6 @@ class ActionBasis:
         The range of each number is its range in the data. One number has 17 even levels. Two or
         three have all corners, the centre and 64 Sobol points. From four numbers on, b has no
         products of different numbers, and each is a group with nine even levels.
-
-        Args:
-            taken: The data's actions, [N] or [N, k].
         """
         if self.num_actions is not None:
             actions = np.unique(taken)

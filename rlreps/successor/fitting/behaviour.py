@@ -7,26 +7,31 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import require
-from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors
-from rlreps.successor.fitting.least_squares import Behaviour, Steps
-from rlreps.successor.fitting.products import blocks_of
+from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
+from rlreps.successor.fitting.least_squares import Steps
 
 
-def estimated_behaviour(
+@dataclasses.dataclass(frozen=True, eq=False)
+class EstimatedBehaviour:
+    """E[b(a) | s] from a regression on φ with weights [p, m_b]."""
+
+    basis: Basis
+    weights: np.ndarray
+    num_actions: int | None
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        return to_probabilities(self.basis.project(states, self.weights), self.num_actions)
+
+
+def estimate_behaviour(
     basis: Basis, actions: ActionBasis, rows: Steps, held: np.ndarray
-) -> np.ndarray:
-    """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
+) -> EstimatedBehaviour:
+    """Regress b(a) on φ(s).
 
     For unit vectors, the regression counts actions; states in which no row starts take the mean
-    over all rows. For dense features, the held-out rows choose the ridge. If the regression's
-    squared error on these rows is not at least 1 % below the error of a policy that does not depend
-    on the state, the result is this policy.
-
-    Args:
-        basis: φ.
-        actions: b.
-        rows: The transitions.
-        held: Which rows are held out, [N].
+    over all rows. For dense features, the held-out rows (``held`` [N] marks them) choose the ridge.
+    If the regression's squared error on these rows is not at least 1 % below the error of a policy
+    that does not depend on the state, the result is this policy.
     """
     taken = actions.weights(rows.action).astype(np.float64)
     mean = taken.mean(axis=0)
@@ -34,11 +39,12 @@ def estimated_behaviour(
         counts = np.zeros((basis.num_states, taken.shape[1]))
         np.add.at(counts, rows.observation, taken)
         total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
-        return np.where(total > 0, counts / np.maximum(total, 1), mean)
+        weights = np.where(total > 0, counts / np.maximum(total, 1), mean)
+        return EstimatedBehaviour(basis, weights.astype(np.float32), actions.num_actions)
     size, own = basis.num_features, np.flatnonzero(~held)
     gram, crossed = np.zeros((size, size)), np.zeros((size, taken.shape[1]))
     for some in blocks_of(len(own), size):
-        features = np.asarray(basis.apply(rows.observation[own[some]]), np.float32)
+        features = basis.apply(rows.observation[own[some]])
         gram += features.T @ features / len(own)
         crossed += features.T @ (taken[own[some]] - mean) / len(own)
     constant = np.zeros_like(crossed)
@@ -49,35 +55,13 @@ def estimated_behaviour(
     errors = [np.square(taken[held] - each).mean() for each in found]
     best = int(np.argmin(errors))
     good = errors[best] < 0.99 * np.square(taken[held] - mean).mean()
-    return tried[best] if good else constant
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class EstimatedBehaviour:
-    """E[b(a) | s] from a regression.
-
-    Attributes:
-        basis: φ.
-        weights: Weights of φ, [p, m_b].
-        num_actions: A; None for boxes.
-    """
-
-    basis: Basis
-    weights: np.ndarray
-    num_actions: int | None
-
-    def __call__(self, states: np.ndarray) -> np.ndarray:
-        return to_probabilities(self.basis.project(states, self.weights), self.num_actions)
+    weights = tried[best] if good else constant
+    return EstimatedBehaviour(basis, weights.astype(np.float32), actions.num_actions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GivenBehaviour:
-    """Action probabilities of a user's function, which are checked.
-
-    Attributes:
-        function: Observations [m, ...] → probabilities [m, A].
-        num_actions: A.
-    """
+    """Action probabilities [m, A] of a user's function of observations, which are checked."""
 
     function: Callable[[Any], Any]
     num_actions: int
@@ -90,20 +74,6 @@ class GivenBehaviour:
         normal = bool((found >= 0).all()) and bool(np.allclose(sums, 1.0, atol=1e-4))
         require(normal, "probabilities that sum to 1", sums.tolist()[:3])
         return found
-
-
-def behaviour_of(
-    basis: Basis,
-    num_actions: int | None,
-    weights: np.ndarray | None,
-    own: Callable[[Any], Any] | None,
-) -> Behaviour:
-    """Return E[b(a) | s] of the data's policy, from weights of φ or from a user's function."""
-    if own is None:
-        assert weights is not None
-        return EstimatedBehaviour(basis, weights, num_actions)
-    assert num_actions is not None
-    return GivenBehaviour(own, num_actions)
 
 
 def to_probabilities(found: np.ndarray, num_actions: int | None) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Check the arrays of transitions, and bring them into one form.
+"""Read the arrays of transitions, check them, and bring them into one form.
 
-``Transitions`` documents the arrays.
+``Transitions`` documents the arrays. Dictionaries name them as Minari, D4RL, OGBench or rlreps do.
 """
 
 import warnings
@@ -26,17 +26,7 @@ _ROUNDING = 0.01
 
 
 def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the fields of ``Transitions`` that a user gave; return the fields that it keeps.
-
-    Args:
-        given: All fields, by name.
-
-    Raises:
-        InputError: As ``Transitions``.
-
-    Warns:
-        FitWarning: As ``Transitions``.
-    """
+    """Check all fields of ``Transitions`` that a user gave; return those that it keeps."""
     names = ("observation", "next_observation")
     states = [_numbers(name, given[name]) for name in names]
     shape = states[0].shape
@@ -100,7 +90,7 @@ def _states_counted(given: int | None, states: list[np.ndarray]) -> int | None:
     least = min(int(array.min()) for array in states)
     most = max(int(array.max()) for array in states)
     require(least >= 0, "indices of states >= 0", least)
-    count = most + 1 if given is None else checked_count("num_states", given)
+    count = most + 1 if given is None else given
     require(most < count, f"indices of states in [0, {count})", most)
     return count
 
@@ -116,8 +106,7 @@ def _actions_checked(
         known = [bound for bound in bounds if bound is not None]
         require(not known, "no bounds of a box for actions that are integers", len(known))
         least, most = int(action.min()), int(action.max())
-        wanted = given["num_actions"]
-        count = most + 1 if wanted is None else checked_count("num_actions", wanted)
+        count = most + 1 if given["num_actions"] is None else int(given["num_actions"])
         require(count <= MOST_ACTIONS, f"at most {MOST_ACTIONS:,} actions", count)
         require(0 <= least <= most < count, f"actions in [0, {count})", (least, most))
         return action.astype(np.int32), count, None, None
@@ -125,7 +114,7 @@ def _actions_checked(
     fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
     require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
     unbounded = all(bound is None for bound in bounds)
-    if action.ndim == 1 and unbounded and _counts(action):
+    if action.ndim == 1 and unbounded and ((action >= 0) & (action == np.rint(action))).all():
         warnings.warn(
             "actions are floats that are all whole numbers, and are read as a box: give "
             "integers for discrete actions, or action_low and action_high for a box",
@@ -168,14 +157,6 @@ def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(array), array, found)
 
 
-def checked_count(name: str, value: Any) -> int:
-    """Check a whole number, which a file stores as an array without axes."""
-    array = np.asarray(value)
-    whole = array.shape == () and array.dtype.kind in "iu"
-    require(whole, f"{name}, a whole number", array.tolist())
-    return int(array)
-
-
 def _numbers(name: str, values: Any) -> np.ndarray:
     """Check an array of numbers; floats keep at most double precision."""
     array = np.asarray(values)
@@ -214,12 +195,7 @@ def _autoresets(
 ) -> np.ndarray:
     """Tell which rows start an episode in a vector environment; see ``Transitions``, [N].
 
-    Args:
-        autoreset: Whether there are such rows; None recognises them.
-        observation: s, [N, ...].
-        same: Whether the row after a row starts where the row ended, [N − 1].
-        terminated: [N].
-        truncated: [N].
+    ``same`` [N − 1] tells whether the row after a row starts where the row ended.
     """
     if autoreset is None:
         after = np.append(False, same & terminated[:-1])
@@ -231,11 +207,6 @@ def _autoresets(
     # Nor does it end an episode: behind a reset that is cut, the record of another copy starts.
     found[1:] &= ~found[:-1]
     return np.asarray(found & autoreset)
-
-
-def _counts(array: np.ndarray) -> bool:
-    """Tell whether all numbers are whole and none is negative."""
-    return bool(((array >= 0) & (array == np.rint(array))).all())
 
 
 def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:
@@ -250,3 +221,92 @@ def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:
 def _rows_equal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Compare rows of arrays [n, ...], [n]."""
     return np.asarray((left == right).reshape(len(left), -1).all(axis=1))
+
+
+def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a dictionary of arrays; return the fields of ``Transitions``.
+
+    ``Transitions.from_dictionary`` documents the entries.
+    """
+    observation = np.asarray(_entry(data, "observations", "observation"))
+    action = np.asarray(_entry(data, "actions", "action"))
+    arrays = {"observations": observation, "actions": action}
+    for name, array in arrays.items():
+        require(array.ndim > 0 and len(array) > 0, f"{name} [rows, ...]", array.shape)
+    rows = len(action)
+    terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
+    ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
+    masks = data.get("masks")
+    if terminal is None and ended is None and masks is None and "episode" not in data:
+        raise InputError(
+            "expected an entry that marks ends (terminals, timeouts, masks or episode), got "
+            f"{', '.join(sorted(data))}"
+        )
+    ends = None if ended is None else checked_flags("timeouts", ended, rows)
+    terminated = np.zeros(rows, np.bool_)
+    if terminal is not None:
+        terminated = checked_flags("terminals", terminal, rows)
+    if masks is not None:
+        ends = terminated if ends is None else ends | terminated
+        terminated = ~checked_flags("masks", masks, rows)
+    if "episode" in data:
+        index = np.asarray(data["episode"])
+        require(index.shape == (rows,), f"episode of shape {(rows,)}", index.shape)
+        require(bool((index == index).all()), "an index of an episode in every row", "NaN")
+        changes = np.append(index[1:] != index[:-1], True)
+        ends = changes if ends is None else ends | changes
+    following = _entry(data, "next_observations", "next_observation", optional=True)
+    kept = np.ones(rows, np.bool_)
+    autoreset = data.get("autoreset")
+    if autoreset is not None:
+        autoreset = bool(checked_flags("autoreset", [autoreset], 1)[0])
+    if following is None:
+        require(not autoreset, "next_observations with autoreset", None)
+        count = len(observation)
+        require(count in (rows, rows + 1), f"{rows} or {rows + 1} observations", count)
+        known = terminated if ends is None else terminated | ends
+        # What follows the last row of an episode is the next episode's first observation.
+        kept[:-1] = ~known[:-1]
+        lost = rows - int(kept.sum())
+        kept[-1] = count > rows
+        following = np.concatenate([observation[1:], observation[-1:]])[:rows]
+        observation = observation[:rows]
+        cut = np.append(~kept[1:], False)
+        ends = None if ends is None and not known.any() else cut | (known & kept)
+        terminated = terminated & kept
+        if lost:
+            warnings.warn(
+                f"{lost:,} of {rows:,} rows end an episode, and their next observations are "
+                "not known: they are left out, and their episodes count as truncated; give "
+                "next_observations to keep them",
+                FitWarning,
+                stacklevel=3,
+            )
+    following = np.asarray(following)
+    require(len(observation) == rows, f"{rows} observations", len(observation))
+    require(len(following) == rows, f"{rows} next observations", len(following))
+    return {
+        "observation": observation[kept],
+        "action": action[kept],
+        "next_observation": following[kept],
+        "terminated": terminated[kept],
+        "truncated": None if ends is None else ends[kept],
+        "action_low": data.get("action_low"),
+        "action_high": data.get("action_high"),
+        "autoreset": autoreset,
+        # A file stores whole numbers as arrays without axes.
+        **{
+            name: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+            for name in ("num_actions", "num_states")
+            if (value := data.get(name)) is not None
+        },
+    }
+
+
+def _entry(data: Mapping[str, Any], *names: str, optional: bool = False) -> Any:
+    for name in names:
+        if name in data:
+            return data[name]
+    if optional:
+        return None
+    raise InputError(f"expected an entry {names[0]!r}, got {', '.join(sorted(data)) or 'none'}")

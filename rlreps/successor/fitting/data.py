@@ -1,7 +1,5 @@
 """Transitions of a policy: the data that successor features are fitted to.
 
-Actions are indices, or vectors of floats from a box.
-
 Rows are in the order of time. Row i + 1 starts in the state that row i reached, unless row i ended
 an episode:
 
@@ -30,8 +28,7 @@ from rlreps.errors import (
 )
 from rlreps.files import write_atomically
 from rlreps.numerics import bytes_of
-from rlreps.successor.fitting.columns import checked_columns
-from rlreps.successor.fitting.dictionaries import read_dictionary
+from rlreps.successor.fitting.columns import checked_columns, read_dictionary
 from rlreps.successor.fitting.recording import (
     COLUMNS,
     JaxPolicy,
@@ -50,12 +47,6 @@ _FEWEST_EPISODES = 10
 class Transitions:
     """Transitions (s, a, s') of one policy, N rows in the order of time.
 
-    Rows in which a vector environment of Gymnasium starts an episode (next-step autoreset) are left
-    out: each starts in the state in which the row before ended its episode. By default such rows
-    are recognised if three quarters of the terminations have one, none of them terminates, and not
-    all of them start where the record starts. After truncations alone they are not recognised,
-    since a log that goes on after a cut looks the same.
-
     Attributes:
         observation: s, [N, ...]: vectors, images, or indices of states [N] (integers). Floats are
             stored in single precision, or in double precision if single precision would round the
@@ -73,8 +64,11 @@ class Transitions:
         action_low: Lower bounds of the box of actions, [k] (float32). None and infinite entries
             take the range of the data. Stays None for integer actions.
         action_high: Upper bounds of the box of actions, with the same defaults.
-        autoreset: Whether to leave out rows in which a vector environment starts an episode: True
-            after any end of an episode, False nowhere, None if they are recognised. False
+        autoreset: Whether to leave out rows in which a vector environment of Gymnasium starts an
+            episode (next-step autoreset), in the state in which the row before ended one: True
+            after any end of an episode, False nowhere. None leaves them out if three quarters of
+            the terminations have one, none of them terminates, and not all of them start where the
+            record starts; after truncations alone, a log that goes on looks the same. False
             afterwards, since none are left.
 
     Raises:
@@ -152,17 +146,11 @@ class Transitions:
     def from_minari(cls, dataset: Any, *, observe: Observe | None = None) -> "Transitions":
         """Read a data set of Minari, with its observation and action spaces.
 
-        As in ``collect``, actions become integers from 0 or floats of the box. The last row of an
-        episode that does not terminate counts as truncated.
-
-        Args:
-            dataset: A ``MinariDataset``, as ``minari.load_dataset`` gives.
-            observe: As for ``collect``.
+        Observations, ``observe`` and actions are as in ``collect``. The last row of an episode that
+        does not terminate counts as truncated.
 
         Raises:
-            InputError: If the data set is empty, its observations cannot be read (see ``collect``),
-                its actions are neither discrete nor a box of floats, or ``Transitions`` rejects the
-                arrays.
+            InputError: If the data set is empty, or of an unsupported kind (see ``collect``).
         """
         return cls(**read_minari(dataset, observe), autoreset=False)
 
@@ -190,13 +178,7 @@ class Transitions:
         """Split into two records: the rows to fit, and the rows that ``held_out`` chooses.
 
         A row at which an episode is cut in two counts as truncated. Rows keep their order.
-
-        Args:
-            share: Share of the rows in the second record, in (0, 1).
-            seed: Seed of ``held_out``.
-
-        Raises:
-            InputError: As ``held_out``.
+        ``held_out`` documents the arguments.
         """
         held_out = self.held_out(share, seed)
         parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends
@@ -313,11 +295,7 @@ class Transitions:
 
 
 def as_transitions(data: Any) -> Transitions:
-    """Make ``Transitions`` from a dictionary or from arrays (s, a, s', terminated[, truncated]).
-
-    Raises:
-        InputError: For data of another kind, or data that ``Transitions`` rejects.
-    """
+    """Make ``Transitions`` from a dictionary or from arrays (s, a, s', terminated[, truncated])."""
     if isinstance(data, Transitions):
         return data
     if isinstance(data, Mapping):

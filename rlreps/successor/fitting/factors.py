@@ -45,10 +45,7 @@ def _decompose_dense(solution: LeastSquares, rank: int) -> Factors:
     # NumPy's functions, unlike SciPy's Cholesky and eigh, let other threads run.
     left = interruptible(np.linalg.cholesky, solution.gram, upper=True)
     right = interruptible(np.linalg.cholesky, solution.reached_moment, upper=True)
-    rows, ones = solution.rows, np.ones((len(solution.taken), 1), np.float32)
-    taken = rows.observation, solution.taken, solution.sizes
-    crossed = solution.moment(*taken, rows.next_observation, ones, solution.sizes[:1])
-    middle: np.ndarray = left @ solution.solve(crossed)
+    middle: np.ndarray = left @ solution.solve(solution.crossed)
     middle = interruptible(np.linalg.solve, right.T, middle.T).T
     squares, v = interruptible(np.linalg.eigh, middle.T @ middle)
     squares, v = squares[-rank:], v[:, -rank:]
@@ -65,9 +62,7 @@ def _decompose_dense(solution: LeastSquares, rank: int) -> Factors:
 
 def _decompose_counted(solution: LeastSquares, rank: int) -> Factors:
     tried = np.sqrt(solution.gram.diagonal() - solution.regularisation)
-    rows, ones = solution.rows, np.ones((len(solution.taken), 1))
-    taken = rows.observation, solution.taken, solution.sizes
-    arrivals = solution.moment(*taken, rows.next_observation, ones, solution.sizes[:1])
+    arrivals = solution.crossed
     reached = np.asarray(arrivals.sum(axis=0)).ravel()
     scale = np.where(reached > 0.0, 1.0 / np.sqrt(np.where(reached > 0.0, reached, 1.0)), 0.0)
     sizes = len(tried), len(scale)

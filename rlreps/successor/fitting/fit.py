@@ -15,7 +15,11 @@ from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
+from rlreps.successor.fitting.behaviour import (
+    EstimatedBehaviour,
+    GivenBehaviour,
+    estimate_behaviour,
+)
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
@@ -24,14 +28,16 @@ from rlreps.successor.fitting.methods import (
     BehaviourName,
     FitConfig,
     LeastSquaresFit,
+    ResolvedConfig,
     configured,
+    resolve,
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
-from rlreps.successor.fitting.products import MOST_UNKNOWNS, products
+from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
 from rlreps.successor.fitting.quality import Quality, measure_quality, to_steps
+from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
-from rlreps.successor.fitting.resolved import ResolvedConfig, resolve
 from rlreps.successor.fitting.search import (
     HIDDEN,
     ChosenKernel,
@@ -115,7 +121,7 @@ class Fit:
         """Describe everything that decides the result, as JSON values."""
         config, observed = self.config, self.observed
         digest = hashlib.sha256()
-        for name in ("observation", "action", "next_observation", "terminated", "truncated"):
+        for name in COLUMNS:
             array = np.ascontiguousarray(getattr(self.data, name))
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(array.data)
@@ -148,7 +154,7 @@ class Fit:
                     "got a box; use method td"
                 )
             if observed.num_states is None:
-                count = sum(products(self._most_features, observed.actions))
+                count = sum(product_sizes(self._most_features, observed.actions))
                 # Moments and factors, both of all rows and of those not held out, and a product.
                 require_memory(f"{count:,} unknowns (max_features for each action)", 40 * count**2)
             return None
@@ -181,15 +187,15 @@ class Fit:
         networks = self.check()
         basis, regularisation = self._basis(networks, folder)
 
-        def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
+        def solved(data: Transitions) -> LeastSquares:
             rows, chosen = to_steps(data), self._chosen(len(data), basis)
-            behaviour, weights = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
+            behaviour = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
             given = config.discount, regularisation, behaviour, chosen
-            return LeastSquares(basis, observed.actions, rows, *given), weights
+            return LeastSquares(basis, observed.actions, rows, *given)
 
         quality: Quality | None = None
-        whole, weights = solved(self.data)
-        kept = None if self._parts is None else solved(self._kept)[0]
+        whole = solved(self.data)
+        kept = None if self._parts is None else solved(self._kept)
         total = whole.work(True) + (0 if kept is None else kept.work(False))
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
         with progress_bar("least squares", total=total, unit="rows", after=2.0) as advance:
@@ -212,7 +218,6 @@ class Fit:
             observed=observed,
             solution=whole,
             factors=factors,
-            behaviour_weights=weights,
             description=self.describe(),
             quality=quality,
         )
@@ -235,22 +240,20 @@ class Fit:
             return None
         return np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
 
-    def _behaviour(self, basis: Basis, rows: Steps) -> tuple[Behaviour, np.ndarray | None]:
-        """Return E[b(a) | s] of the data's policy and its weights of φ (None for a function)."""
+    def _behaviour(self, basis: Basis, rows: Steps) -> Behaviour:
+        """Return E[b(a) | s] of the data's policy."""
         observed, config = self.observed, self.config
-        weights = None
-        if self.behaviour is None and config.behaviour == "uniform":
-            assert observed.num_actions is not None
+        if observed.num_actions is not None and self.behaviour is not None:
+            return GivenBehaviour(self.behaviour, observed.num_actions)
+        if observed.num_actions is not None and config.behaviour == "uniform":
             weights = np.zeros((basis.num_features, observed.num_actions), np.float32)
             # The last dense feature is the constant.
             constant = slice(None) if isinstance(basis, UnitVectors) else -1
             weights[constant] = 1.0 / observed.num_actions
-        elif self.behaviour is None:
-            held = np.random.default_rng(config.seed).random(len(rows.terminated)) < _HELD_OUT
-            held[:1], held[1:2] = True, False
-            found = estimated_behaviour(basis, observed.actions, rows, held)
-            weights = np.asarray(found, np.float32)
-        return behaviour_of(basis, observed.num_actions, weights, self.behaviour), weights
+            return EstimatedBehaviour(basis, weights, observed.num_actions)
+        held = np.random.default_rng(config.seed).random(len(rows.terminated)) < _HELD_OUT
+        held[:1], held[1:2] = True, False
+        return estimate_behaviour(basis, observed.actions, rows, held)
 
     def _basis(
         self, networks: ForwardBackward | None, folder: RunFolder | None
@@ -264,8 +267,8 @@ class Fit:
             params = train_networks(
                 kept, observed.actions, config, networks, inputs, policy, folder
             )
-            some = _some(data.next_observation, 10_000, config.seed)
-            return NetworkBasis.of(networks, params, inputs, some), 1e-6
+            some = np.random.default_rng(config.seed).permutation(len(data))[:10_000]
+            return NetworkBasis.of(networks, params, inputs, data.next_observation[some]), 1e-6
         method = config.method
         assert isinstance(method, LeastSquaresFit)
         if observed.num_states is not None:
@@ -277,17 +280,8 @@ class Fit:
 
     @functools.cached_property
     def _searched(self) -> ChosenKernel:
-        assert isinstance(self.config.method, LeastSquaresFit)
-        return search_kernel(
-            self.config.method,
-            self.data,
-            self._parts,
-            self.observed.actions,
-            self.config.discount,
-            self._most_features,
-            self.config.seed,
-            lambda basis, rows: self._behaviour(basis, rows)[0],
-        )
+        actions, most = self.observed.actions, self._most_features
+        return search_kernel(self.config, self.data, self._parts, actions, most, self._behaviour)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the average of b over the actions that follow each cut, [m, m_b]."""
@@ -298,7 +292,3 @@ class Fit:
         if self.config.behaviour == "uniform":
             mean = np.full(actions.size, 1.0 / actions.size)
         return np.tile(mean.astype(np.float32), (len(observations), 1))
-
-
-def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:
-    return array[np.random.default_rng(seed).permutation(len(array))[:count]]

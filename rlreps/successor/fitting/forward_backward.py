@@ -25,6 +25,7 @@ from rlreps.config import configurable, leaf, size
 from rlreps.encoders import Encoder, Params, TwoTowers
 from rlreps.losses.base import Encode
 from rlreps.losses.low_rank import TDLowRank
+from rlreps.numerics import take_rows
 
 # --- Encoders of states with actions --------------------------------------------------------------
 
@@ -43,7 +44,7 @@ class StateActions(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A batch of transitions, with the actions that follow them.
+    """Transitions, with the actions that follow them.
 
     Attributes:
         first: s and the action taken there.
@@ -143,31 +144,23 @@ class Inputs:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TransitionSource:
-    """Batches of transitions (``Step``), drawn uniformly with replacement.
+    """Batches of transitions, drawn uniformly with replacement.
 
     Attributes:
         inputs: The map from observations.
-        observation: s, [N, ...].
-        weights: w, [N, m_b].
-        next_observation: s', [N, ...].
-        next_weights: w', [N, m_b].
+        steps: All transitions, with observations for states.
     """
 
     inputs: Inputs
-    observation: Array
-    weights: Array
-    next_observation: Array
-    next_weights: Array
+    steps: Step
     num_tasks: ClassVar[None] = None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw rows; targets are empty, [num_rows, 0]."""
         del num_tasks
-        rows = jax.random.randint(key, (num_rows,), 0, len(self.weights), jnp.int32)
-        step = Step(
-            StateActions(self.inputs(self.observation[rows]), self.weights[rows]),
-            StateActions(self.inputs(self.next_observation[rows]), self.next_weights[rows]),
-        )
+        rows = jax.random.randint(key, (num_rows,), 0, len(self.steps.first.weights), jnp.int32)
+        drawn = take_rows(self.steps, rows)
+        step = Step(*(part._replace(state=self.inputs(part.state)) for part in drawn))
         return Batch(step, jnp.zeros((num_rows, 0)))
 
 

@@ -1,10 +1,11 @@
 """Better policies from a solution: policy iteration on counts, fitted Q iteration on features."""
 
+import dataclasses
 import functools
 import math
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -39,6 +40,7 @@ _DIVERGED = 1.5
 """Fitted Q iteration has diverged once |value| exceeds the largest possible value times this."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class ActionValues:
     """Values of the parts of actions: the least of Σ_c b_c φ(s)ᵀ w[:, c] over pairs of φ and w.
 
@@ -51,8 +53,8 @@ class ActionValues:
         actions: Features b of the parts of actions, [g, c, m_b].
     """
 
-    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]], actions: np.ndarray) -> None:
-        self.parts, self.actions = tuple(parts), actions
+    parts: Sequence[tuple[Basis, np.ndarray]]
+    actions: np.ndarray
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """Compute the values at states [m, ...], [m, g, c]."""
@@ -83,9 +85,7 @@ class Improvement:
 
         Args:
             rewards: Reward on arrival at the next state of every recorded transition, [N].
-            improvements: 1 takes the values of the data's policy. For unit vectors, k runs k − 1
-                steps of least-squares policy iteration first, and None iterates until the policy
-                stops changing. For dense features, any value but 1 runs fitted Q iteration.
+            improvements: As for ``SuccessorRepresentation.policy``.
         """
         solution = self.solution
         if improvements != 1 and not isinstance(solution.basis, UnitVectors):
@@ -112,15 +112,15 @@ class Improvement:
 
         Rows whose features would need more than 2 GB are left out, by a random draw.
         """
-        basis = self.solution.basis
-        drawn = _DRAWS if isinstance(basis, FourierBasis) else ()
-        most = _MOST_NUMBERS // (2 * basis.num_features * (1 + len(drawn)))
-        thin = self.solution.thinned(most)
-        members = [self if thin is self.solution else Improvement(thin)]
-        for seed in drawn:
-            assert isinstance(basis, FourierBasis)
-            members.append(Improvement(thin.in_basis(basis.redrawn(seed))))
-        return members
+        thin, basis = self.solution, self.solution.basis
+        draws = [basis.redrawn(seed) for seed in _DRAWS] if isinstance(basis, FourierBasis) else []
+        most = _MOST_NUMBERS // (2 * basis.num_features * (1 + len(draws)))
+        if len(thin.taken) > most:
+            chosen = np.arange(len(thin.taken)) if thin.chosen is None else thin.chosen
+            some = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
+            thin = dataclasses.replace(thin, chosen=some)
+        first = self if thin is self.solution else Improvement(thin)
+        return [first, *(Improvement(dataclasses.replace(thin, basis=draw)) for draw in draws)]
 
     @functools.cached_property
     def candidates(self) -> Candidates:
@@ -132,10 +132,6 @@ class Improvement:
 
         For indices of states, actions that no row took in a state are left out: their values are 0,
         which would be the largest in a task with negative rewards.
-
-        Args:
-            states: [m, ...].
-            values: The action values.
         """
         found = values(states)
         if isinstance(self.solution.basis, UnitVectors):
@@ -195,20 +191,19 @@ class Improvement:
     def _iterated(
         self, members: list["Improvement"], rewards: np.ndarray
     ) -> tuple[ActionValues, str | None]:
-        """Run fitted Q iteration; return action values, and a line if it diverges.
+        """Run fitted Q iteration on recorded rewards [n]; return values, and a line if it diverges.
 
-        Args:
-            members: The equations of each regression, of the same rows.
-            rewards: Reward of every transition that these equations come from, [n].
+        ``members`` hold the equations of each regression, of the same rows.
         """
         solution = members[0].solution
+        rows = solution.rows
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
         horizon = 1.0 / (1.0 - solution.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
         data = (
-            [jnp.asarray(each.solution.features) for each in members],
-            [jnp.asarray(each.solution.next_features) for each in members],
+            [jnp.asarray(each.solution.features(rows.observation)) for each in members],
+            [jnp.asarray(each.solution.features(rows.next_observation)) for each in members],
             jnp.asarray(solution.taken),
             jnp.asarray(kept, jnp.float32),
             jnp.asarray(solution.continues, jnp.float32),
@@ -227,8 +222,10 @@ class Improvement:
                 f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
                 f"{max(-low, high):.3g}; try more data or fewer features"
             )
-        bases = [each.solution.basis for each in members]
-        parts = zip(bases, (np.asarray(each).T for each in weights), strict=True)
+        parts = [
+            (member.solution.basis, np.asarray(own).T)
+            for member, own in zip(members, weights, strict=True)
+        ]
         return ActionValues(parts, self.candidates.weights), diverged
 
     def _disagreement(self, rewards: np.ndarray) -> list[str]:
@@ -238,9 +235,6 @@ class Improvement:
         features. In the values of one half, the actions of the other half's policy lose a share of
         what the best actions gain over the mean of all actions. They disagree if both shares are
         large.
-
-        Args:
-            rewards: Reward of every recorded transition, [n].
         """
         solution = self._members[0].solution
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
@@ -251,7 +245,9 @@ class Improvement:
         for number, seed in enumerate(_HALVES):
             basis = solution.basis
             basis = basis.redrawn(seed) if isinstance(basis, FourierBasis) else basis
-            own = Improvement(solution.parted(half == number, basis))
+            rows = solution.rows.at(half == number)
+            part = dataclasses.replace(solution, basis=basis, recorded=rows, chosen=None)
+            own = Improvement(part)
             found.append(self._iterated([own], kept[half == number])[0](states))
         best = [values.argmax(axis=2, keepdims=True) for values in found]
         shares = []
@@ -282,12 +278,7 @@ class Improvement:
         ]
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
-        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1].
-
-        Args:
-            rewards: Reward of every recorded transition, [n].
-            kept: Reward of every row of the equations, [N].
-        """
+        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1]."""
         solution = self.solution
         if solution.chosen is None:
             return jnp.zeros((len(solution.gram), 1))
@@ -301,16 +292,13 @@ class Improvement:
         (1 - γ) E[ψ_π(s)]. With w linear in ψ this is minimax weight learning (Uehara, Huang & Jiang
         2020, Section 4). True ratios are not negative. If the policy reaches states, or takes
         actions, that few rows have, solutions often are, in places.
-
-        Args:
-            values: The values on which the policy is greedy.
         """
         solution, rows = self.solution, self.solution.rows
         begun, followed = (
             solution.actions.weights(self.greedy(states, values))
             for states in (rows.observation, rows.next_observation)
         )
-        system = solution.gram - solution._followed(followed)
+        system = solution.gram - solution.followed(followed)
         system[np.diag_indices(len(system))] += _RATIO_RIDGE - solution.regularisation
         visits = solution.right_hand_side(np.ones((len(begun), 1)), begun)
         weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))

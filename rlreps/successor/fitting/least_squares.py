@@ -13,7 +13,7 @@ Parr 2003), whose cumulants are the features of the states reached. Unit vectors
 give the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 """
 
-import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -24,19 +24,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from rlreps.numerics import interruptible
-from rlreps.successor.fitting.basis import (
-    BLOCK,
-    ActionBasis,
-    Basis,
-    UnitVectors,
-)
-from rlreps.successor.fitting.products import (
-    blocks_of,
-    counts_of,
-    products,
-    slices_of,
-    take_last,
-)
+from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
+from rlreps.successor.fitting.products import Products, mean_product, moment, product_sizes
 from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -47,116 +36,83 @@ MOST_RARE = 10_000
 
 
 class Steps(NamedTuple):
-    """Transitions from which the equations are made.
-
-    Attributes:
-        observation: s, [N, ...].
-        action: a, [N] or [N, k].
-        next_observation: s', [N, ...].
-        terminated: Whether s' is terminal, [N].
-    """
+    """Transitions from which the equations are made: columns of ``Transitions``."""
 
     observation: np.ndarray
     action: np.ndarray
     next_observation: np.ndarray
     terminated: np.ndarray
 
-    def at(self, chosen: np.ndarray) -> "Steps":
-        """Return some of the transitions, by their indices or a mask."""
+    def at(self, chosen: np.ndarray | slice) -> "Steps":
+        """Return some of the transitions, by their indices, a mask or a slice."""
         return Steps(*(column[chosen] for column in self))
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class LeastSquares:
     """The solved equations of some transitions.
+
+    Features of all rows would need most of the memory, so nothing keeps them.
 
     Attributes:
         basis: φ.
         actions: b.
-        rows: The transitions of the equations.
+        recorded: All transitions.
         discount: γ.
         regularisation: λ, relative to the mean square of the features, which is about 1.
         behaviour: E[b(a) | s] of the policy whose measure is solved for.
-        recorded: All transitions, from which those of the equations are chosen.
-        chosen: The indices of ``rows`` in ``recorded``; None for all.
+        chosen: Indices of the transitions of the equations; None for all.
         advance: Called with the number of rows that a pass over the rows has done.
     """
 
-    def __init__(
-        self,
-        basis: Basis,
-        actions: ActionBasis,
-        rows: Steps,
-        discount: float,
-        regularisation: float,
-        behaviour: Behaviour,
-        chosen: np.ndarray | None = None,
-    ) -> None:
-        self.recorded, self.chosen = rows, chosen
-        rows = rows if chosen is None else rows.at(chosen)
-        self.basis, self.actions, self.rows = basis, actions, rows
-        self.discount, self.regularisation, self.behaviour = discount, regularisation, behaviour
-        self.taken = actions.weights(rows.action)
-        self.continues = discount * (1.0 - rows.terminated.astype(np.float32))
-        self.advance: Callable[[int], object] = lambda count: None
-        self._solve: Solver | None = None
+    basis: Basis
+    actions: ActionBasis
+    recorded: Steps
+    discount: float
+    regularisation: float
+    behaviour: Behaviour
+    chosen: np.ndarray | None = None
+    advance: Callable[[int], object] = dataclasses.field(
+        default_factory=lambda: lambda count: None, init=False
+    )
 
-    # Features of all rows would need most of the memory, so nothing keeps them. They are dense or
-    # sparse; SciPy's types have no union of both.
+    @functools.cached_property
+    def rows(self) -> Steps:
+        """The transitions of the equations."""
+        return self.recorded if self.chosen is None else self.recorded.at(self.chosen)
 
-    @property
-    def features(self) -> Any:
-        """φ(s) of every row, [N, p], computed anew."""
-        return self.basis.apply(self.rows.observation)
+    @functools.cached_property
+    def taken(self) -> np.ndarray:
+        """Features b of the actions taken, [N, m_b]."""
+        return self.actions.weights(self.rows.action)
 
-    @property
-    def next_features(self) -> Any:
-        """φ(s') of every row, [N, p], computed anew."""
-        return self.basis.apply(self.rows.next_observation)
+    @functools.cached_property
+    def continues(self) -> np.ndarray:
+        """γc of every row, [N]."""
+        return self.discount * (1.0 - self.rows.terminated.astype(np.float32))
 
     def at(self, discount: float) -> "LeastSquares":
-        """Return the same equations with another discount, without recomputing what stays the same.
-
-        Args:
-            discount: γ.
-        """
+        """Return the same equations with another discount, which share ``gram``."""
         if discount == self.discount:
             return self
-        other = copy.copy(self)
-        other.discount, other.gram, other._solve = discount, self.gram, None
-        other.advance = lambda count: None  # The progress of these equations alone was estimated.
-        other.continues = discount * (1.0 - self.rows.terminated.astype(np.float32))
+        other = dataclasses.replace(self, discount=discount)
+        other.gram = self.gram
         return other
 
-    def in_basis(self, basis: Basis) -> "LeastSquares":
-        """Return the equations of the same rows in other features."""
-        return LeastSquares(basis, *self._given()[1:])
-
-    def thinned(self, most: int) -> "LeastSquares":
-        """Return the equations of at most this number of rows, drawn at random."""
-        if len(self.taken) <= most:
-            return self
-        chosen = np.arange(len(self.taken)) if self.chosen is None else self.chosen
-        some = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
-        basis, actions, rows, discount, ridge, behaviour, _ = self._given()
-        return LeastSquares(basis, actions, rows, discount, ridge, behaviour, some)
-
-    def parted(self, part: np.ndarray, basis: Basis) -> "LeastSquares":
-        """Return the equations of some of the rows, chosen by a mask [N], in other features."""
-        _, actions, _, *options, _ = self._given()
-        return LeastSquares(basis, actions, self.rows.at(part), *options)
-
-    def _given(self) -> tuple[Any, ...]:
-        """Return the arguments that make these equations."""
-        rest = self.discount, self.regularisation, self.behaviour, self.chosen
-        return self.basis, self.actions, self.recorded, *rest
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return LeastSquares, self._given()  # A factorisation cannot be pickled.
+        # A factorisation cannot be pickled.
+        given = (f.name for f in dataclasses.fields(self) if f.init)
+        return LeastSquares, tuple(getattr(self, name) for name in given)
+
+    def features(self, states: np.ndarray) -> np.ndarray:
+        """Compute φ at states, [m, p], for dense features."""
+        assert isinstance(self.basis, DenseBasis)
+        return self.basis.apply(states)
 
     @functools.cached_property
     def sizes(self) -> list[int]:
         """Number of features of the state that each feature of the action multiplies, [m_b]."""
-        return products(self.basis.num_features, self.actions)
+        return product_sizes(self.basis.num_features, self.actions)
 
     @functools.cached_property
     def kept(self) -> np.ndarray:
@@ -168,10 +124,33 @@ class LeastSquares:
         )
 
     @functools.cached_property
+    def _pairs(self) -> Products:
+        """ψ(s, a)."""
+        return Products(self.rows.observation, self.taken, self.sizes)
+
+    def _reached(self, weights: np.ndarray) -> Products:
+        """φ(s') times weights, [N, 1]."""
+        return Products(self.rows.next_observation, weights, self.sizes[:1])
+
+    def _moment(self, left: Products, right: Products) -> Any:
+        return moment(self.basis, left, right, self.advance)
+
+    @functools.cached_property
     def gram(self) -> Any:
         """E[ψψᵀ] + λI, [q, q]."""
-        taken = self.rows.observation, self.taken, self.sizes
-        return self._ridged(self.moment(*taken, *taken))
+        return self._ridged(self._moment(self._pairs, self._pairs))
+
+    @property
+    def crossed(self) -> Any:
+        """C, [q, p]."""
+        return self._moment(self._pairs, self._reached(np.ones((len(self.taken), 1), np.float32)))
+
+    @functools.cached_property
+    def reached_moment(self) -> np.ndarray:
+        """G, [p, p], for dense features."""
+        reached = self._reached(np.ones((len(self.taken), 1), np.float32))
+        found: np.ndarray = self._ridged(self._moment(reached, reached))
+        return found
 
     def _ridged(self, matrix: Any) -> Any:
         size = matrix.shape[0]
@@ -182,27 +161,21 @@ class LeastSquares:
         return matrix
 
     def solver(self, following: np.ndarray) -> Solver:
-        """Factorise A for the policy that takes ``following`` in the states reached.
-
-        Args:
-            following: E[b(a') | s'] at every row's next state, [N, m_b].
-
-        Returns:
-            Map of right-hand sides [q, k] to solutions.
-        """
+        """Factorise A for the policy with E[b(a') | s'] at every row's next state, [N, m_b]."""
         if isinstance(self.basis, UnitVectors):
             return self._counted_solver(following)
-        system = self.gram - self._followed(following)
+        system = self.gram - self.followed(following)
         factors = interruptible(scipy.linalg.lu_factor, system, overwrite_a=True)
         return lambda right: np.asarray(interruptible(scipy.linalg.lu_solve, factors, right))
 
-    def _followed(self, following: np.ndarray) -> Any:
+    def followed(self, following: np.ndarray) -> Any:
         """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [q, q]."""
-        taken, reached = (self.rows.observation, self.taken, self.sizes), self.rows.next_observation
         if not _steady(following):
-            return self.moment(*taken, reached, following * self.continues[:, None], self.sizes)
+            weights = following * self.continues[:, None]
+            later = Products(self.rows.next_observation, weights, self.sizes)
+            return self._moment(self._pairs, later)
         # A policy that does not depend on the state: one product serves all of its actions.
-        once = self.moment(*taken, reached, self.continues[:, None], self.sizes[:1])
+        once = self._moment(self._pairs, self._reached(self.continues[:, None]))
         parts = zip(self.sizes, following[0], strict=True)
         return np.concatenate([once[:, -own:] * weight for own, weight in parts], axis=1)
 
@@ -212,11 +185,10 @@ class LeastSquares:
         A = D − KΠᵀ with a diagonal D = E[ψψᵀ] + λI, K = γ E[ψ(s, a) c φ(s')ᵀ] and Π the actions
         that follow. So A⁻¹ = D⁻¹ + D⁻¹K (I − ΠᵀD⁻¹K)⁻¹ ΠᵀD⁻¹, where ΠᵀD⁻¹K is γP̂ of the policy.
         """
-        rows, size = self.rows, self.basis.num_features
-        taken = rows.observation, self.taken, self.sizes
-        later = self.moment(*taken, rows.next_observation, self.continues[:, None], [size])
+        size = self.basis.num_features
+        later = self._moment(self._pairs, self._reached(self.continues[:, None]))
         policy = np.zeros((size, following.shape[1]))
-        policy[rows.next_observation] = following
+        policy[self.rows.next_observation] = following
         over = 1.0 / self.gram.diagonal()
         chosen = scipy.sparse.hstack([scipy.sparse.diags_array(each) for each in policy.T])
         ahead, choose = later.multiply(over[:, None]).tocsr(), chosen.multiply(over).tocsr()
@@ -230,12 +202,10 @@ class LeastSquares:
 
         return solve
 
-    @property
+    @functools.cached_property
     def solve(self) -> Solver:
         """The solver for the data's policy, with one factorisation for all right-hand sides."""
-        if self._solve is None:
-            self._solve = self.solver(self._following)
-        return self._solve
+        return self.solver(self._following)
 
     @functools.cached_property
     def _following(self) -> np.ndarray:
@@ -250,103 +220,19 @@ class LeastSquares:
         return len(self.taken) * (1 + follow + 2 * decomposed)
 
     def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:
-        """Compute E[ψ(s, a) c(s')ᵀ], [q, k].
+        """Compute E[ψ(s, a) c(s')ᵀ] of c at every row's next state [N, k], [q, k].
 
-        Args:
-            cumulants: c at every row's next state, [N, k].
-            taken: b(a), [N, m_b]; None takes the rows' own actions.
+        ``taken`` [N, m_b] replaces the b(a) of the rows' own actions.
         """
         taken = self.taken if taken is None else taken
-        return self._mean(self.rows.observation, taken, self.sizes, cumulants)
-
-    def _mean(
-        self, states: np.ndarray, weights: np.ndarray, sizes: list[int], cumulants: np.ndarray
-    ) -> np.ndarray:
-        """Compute the mean of (w ⊗ φ(s)) cᵀ over the rows, [q, k].
-
-        Args:
-            states: s, [N, ...].
-            weights: w, [N, m].
-            sizes: How many of the last features each of the m weights multiplies.
-            cumulants: c, [N, k].
-        """
-        if isinstance(self.basis, UnitVectors):
-            counts = counts_of(states, weights, self.basis.num_states)
-            return np.asarray(counts.T @ cumulants / len(weights))
-        total = np.zeros((sum(sizes), cumulants.shape[1]))
-        for some in blocks_of(len(weights), self.basis.num_features):
-            features = self.basis.apply(states[some])
-            for place, own, column in zip(slices_of(sizes), sizes, weights[some].T, strict=True):
-                total[place] += take_last(features, own).T @ (column[:, None] * cumulants[some])
-        return total / len(weights)
-
-    def moment(
-        self,
-        left: np.ndarray,
-        left_weights: np.ndarray,
-        left_sizes: list[int],
-        right: np.ndarray,
-        right_weights: np.ndarray,
-        right_sizes: list[int],
-    ) -> Any:
-        """Compute the mean of (w ⊗ φ(s)) (w' ⊗ φ(s'))ᵀ over the rows, [q, q'].
-
-        The result is sparse if the features are. Dense products use double precision, without which
-        small eigenvalues would become negative.
-
-        Args:
-            left: s, [N, ...].
-            left_weights: w, [N, m].
-            left_sizes: How many of the last features each of the m weights multiplies.
-            right: s', [N, ...].
-            right_weights: w', [N, m'].
-            right_sizes: As ``left_sizes``, of the m' weights.
-        """
-        basis, count = self.basis, len(left_weights)
-        if isinstance(basis, UnitVectors):
-            size = basis.num_states
-            first, second = (
-                counts_of(left, left_weights, size),
-                counts_of(right, right_weights, size),
-            )
-            self.advance(count)
-            return (first.T @ second / count).tocsc()
-        symmetric = left is right and left_weights is right_weights
-        total = np.zeros((sum(left_sizes), sum(right_sizes)))
-        pairs = [
-            (c, e, rows, columns)
-            for c, rows in enumerate(slices_of(left_sizes))
-            for e, columns in enumerate(slices_of(right_sizes))
-            if c <= e or not symmetric
-        ]
-        # Rows of one action follow each other: a block then has few actions, and large products.
-        order = np.argsort(left_weights.argmax(axis=1), kind="stable")
-        for block in blocks_of(count, basis.num_features):
-            some = order[block]
-            one = basis.apply(left[some])
-            other = one if left is right else basis.apply(right[some])
-            for c, e, rows, columns in pairs:
-                scale = left_weights[some, c] * right_weights[some, e]
-                own = np.flatnonzero(scale)
-                if len(own):
-                    weighted = take_last(other, right_sizes[e])[own].astype(np.float64)
-                    weighted *= scale[own, None]
-                    first = take_last(one, left_sizes[c])[own].astype(np.float64)
-                    total[rows, columns] += first.T @ weighted
-            self.advance(len(some) * (1 if symmetric else len(right_sizes)))
-        for c, e, rows, columns in pairs:
-            if symmetric and c < e:
-                total[columns, rows] = total[rows, columns].T
-        return total / count
+        pairs = Products(self.rows.observation, taken, self.sizes)
+        return mean_product(self.basis, pairs, cumulants)
 
     def rewarded(self, rewards: np.ndarray) -> np.ndarray:
-        """Compute E[ψ(s, a) r(s')], [q, 1].
+        """Compute E[ψ(s, a) r(s')] of r at the next state of every recorded transition, [q, 1].
 
         Rows that the equations leave out count if at most ``MOST_RARE`` rewards differ from the
         most frequent one, since few of them may be among the chosen rows.
-
-        Args:
-            rewards: r at the next state of every recorded transition.
         """
         if self.chosen is None:
             return self.right_hand_side(rewards[:, None])
@@ -356,11 +242,11 @@ class LeastSquares:
         if len(rare) > MOST_RARE:
             return self.right_hand_side(rewards[self.chosen, None])
         found = self.right_hand_side(np.full((len(self.chosen), 1), common))
-        for start in range(0, len(rare), BLOCK):
-            some = rare[start : start + BLOCK]
+        for block in blocks_of(len(rare)):
+            some = rare[block]
             rows, excess = self.recorded.at(some), (rewards[some] - common) / len(rewards)
             weights = self.actions.weights(rows.action) * excess[:, None]
-            features = np.asarray(self.basis.apply(rows.observation), np.float64)
+            features = self.features(rows.observation).astype(np.float64)
             found += (features.T @ weights).T.reshape(-1, 1)[self.kept]
         return found
 
@@ -382,29 +268,14 @@ class LeastSquares:
         return np.ascontiguousarray(blocks.reshape(count, size, -1).transpose(1, 0, 2))
 
     def valued(self, weights: np.ndarray, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Compute Σ_c b_c φ(s)ᵀ w[:, c], [m, k].
-
-        Args:
-            weights: w, [p, m_b, k].
-            states: s, [m, ...].
-            actions: b, [m, m_b].
-        """
-        blocks = [slice(start, start + BLOCK) for start in range(0, len(states), BLOCK)]
+        """Compute Σ_c b_c φ(s)ᵀ w[:, c] of w [p, m_b, k], s [m, ...] and b [m, m_b], [m, k]."""
         found = [
             np.einsum("mc,mck->mk", actions[some], self.basis.project(states[some], weights))
-            for some in blocks
+            for some in blocks_of(len(states))
         ]
         return np.concatenate(found).astype(np.float64)
 
     # --- States -----------------------------------------------------------------------------------
-
-    @functools.cached_property
-    def reached_moment(self) -> np.ndarray:
-        """G = E[φ(s') φ(s')ᵀ] + λI, [p, p], for dense features."""
-        ones = np.ones((len(self.taken), 1), np.float32)
-        reached = self.rows.next_observation, ones, self.sizes[:1]
-        found: np.ndarray = self._ridged(self.moment(*reached, *reached))
-        return found
 
     def is_terminal(self, state: np.ndarray) -> bool:
         """Tell whether arrival in a state [1, ...] ends episodes; dense features use regression."""
@@ -413,10 +284,9 @@ class LeastSquares:
         if not self.rows.terminated.any():
             return False
         ended = self.rows.terminated.astype(np.float32)[:, None]
-        reached = self.rows.next_observation
-        mean = self._mean(reached, ended, self.sizes[:1], np.ones_like(ended))
+        mean = mean_product(self.basis, self._reached(ended), np.ones_like(ended))
         weights = np.linalg.solve(self.reached_moment, mean)
-        return bool((self.basis.apply(state) @ weights)[0, 0] > 0.5)
+        return bool((self.features(state) @ weights)[0, 0] > 0.5)
 
     def ended(self, states: np.ndarray) -> np.ndarray:
         """Mask of states that ended episodes and start no row, [m]; False for dense features."""

@@ -1,12 +1,21 @@
-"""Methods that fit a successor representation, and their options."""
+"""Methods that fit a successor representation, and their options, given and filled in."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from rlreps.config import checked, configurable, interval, options, positive, registry
-from rlreps.encoders import ENCODERS, Convolutional, Encoder
-from rlreps.errors import InputError, require_choice
+from rlreps.config import (
+    as_json,
+    checked,
+    configurable,
+    interval,
+    options,
+    positive,
+    registry,
+)
+from rlreps.encoders import ENCODERS, Convolutional, Encoder, Tabular
+from rlreps.errors import InputError, require, require_choice
+from rlreps.successor.fitting.observed import Observed
 from rlreps.training.optimizers import Optimizer
 
 Axes = Literal["coordinates", "principal"]
@@ -104,11 +113,7 @@ class FitConfig:
 
 
 def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
-    """Build a configuration from options of ``FitConfig`` and of its method.
-
-    Raises:
-        InputError: For an option that neither of them has.
-    """
+    """Build a configuration from options of ``FitConfig`` and of its method; refuse others."""
     rest, base = dict(given), FitConfig() if config is None else config
     method = rest.pop("method", base.method)
     if isinstance(method, str):
@@ -130,3 +135,75 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
     if method is not None and chosen:
         method = dataclasses.replace(method, **chosen)
     return dataclasses.replace(base, method=method, **rest)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How networks are trained; see ``FitConfig``."""
+
+    encoder: Encoder
+    optimizer: Optimizer
+    steps: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResolvedConfig:
+    """How a successor representation is fitted to some data; see ``FitConfig``.
+
+    Attributes:
+        training: How networks are trained; None for least squares.
+    """
+
+    num_features: int
+    discount: float
+    method: FitMethod
+    training: Training | None
+    seed: int
+    behaviour: BehaviourName
+
+    def stored(self) -> dict[str, Any]:
+        """Describe the options as JSON values, under the names of ``FitConfig``."""
+        stored = as_json(self)
+        training = stored.pop("training")
+        if self.training is None:
+            return {**stored, **{f.name: None for f in dataclasses.fields(Training)}}
+        return {**stored, **training, "encoder": describe_encoder(self.training.encoder)}
+
+
+def resolve(config: FitConfig, observed: Observed) -> ResolvedConfig:
+    """Fill in the options that are None; refuse options of networks with least squares."""
+    method = config.method
+    if method is None:
+        small = observed.is_small and config.encoder is None
+        method = LeastSquaresFit() if small else TemporalDifferences()
+    training = None
+    if isinstance(method, LeastSquaresFit):
+        for name in (field.name for field in dataclasses.fields(Training)):
+            wanted = f"no {name} with method least_squares, which trains no network"
+            require(getattr(config, name) is None, wanted, getattr(config, name))
+    else:
+        encoder = observed.default_encoder if config.encoder is None else config.encoder
+        rate = 0.02 if isinstance(encoder, Tabular) else 1e-3
+        training = Training(
+            encoder=encoder,
+            optimizer=config.optimizer or Optimizer(learning_rate=rate),
+            steps=config.steps or 5_000,
+            rows=config.rows or 512,
+        )
+    return ResolvedConfig(
+        num_features=config.num_features,
+        discount=config.discount,
+        method=method,
+        training=training,
+        seed=config.seed,
+        behaviour=config.behaviour,
+    )
+
+
+def describe_encoder(encoder: Encoder) -> dict[str, Any]:
+    """Describe an encoder as JSON values; the user's own encoder by its class alone."""
+    if FIT_ENCODERS.get(encoder.name) is type(encoder):
+        found: dict[str, Any] = as_json(encoder)
+        return found
+    return {"name": encoder.name, "own": True}

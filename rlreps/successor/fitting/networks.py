@@ -20,12 +20,13 @@ from rlreps.successor.fitting.forward_backward import (
     ForwardBackward,
     ForwardBackwardLoss,
     Inputs,
+    StateActions,
+    Step,
     TransitionSource,
 )
 from rlreps.successor.fitting.least_squares import Behaviour
-from rlreps.successor.fitting.methods import TemporalDifferences
+from rlreps.successor.fitting.methods import ResolvedConfig, TemporalDifferences
 from rlreps.successor.fitting.observed import Observed
-from rlreps.successor.fitting.resolved import ResolvedConfig
 
 MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
@@ -34,15 +35,8 @@ MOST_FEATURES = 256
 def networks_of(observed: Observed, encoder: Encoder, num_features: int) -> ForwardBackward:
     """Return F and B, with encoders sized for the data.
 
-    B takes the default encoder if F's encoder fixes its own number of features.
-
-    Args:
-        observed: What observations and actions are.
-        encoder: The encoder of F.
-        num_features: d.
-
-    Raises:
-        InputError: For encoders that do not take the observations.
+    B takes the default encoder if F's encoder fixes its own number of features. An encoder that
+    does not take the observations raises an ``InputError``.
     """
     count = observed.actions.size
     # A user's own encoder must have exactly the width that F needs.
@@ -64,14 +58,7 @@ def train_networks(
 ) -> Params:
     """Train F and B; return their parameters, ``forward`` and ``backward``.
 
-    Args:
-        data: The rows to train on.
-        actions: b.
-        config: The options.
-        networks: F and B.
-        inputs: Map from observations to the networks' inputs.
-        policy: The policy that made the data; temporal differences follow it after a cut.
-        folder: Where to log and keep checkpoints.
+    Temporal differences follow ``policy``, which made the data, after a cut.
     """
     # Deferred: training imports much that the mathematics and least squares do not need.
     from rlreps.training.population import train
@@ -80,13 +67,12 @@ def train_networks(
     assert isinstance(config.method, TemporalDifferences)
     assert training is not None
     taken = actions.weights(data.action)
-    source = TransitionSource(
-        inputs,
-        jnp.asarray(inputs.centred(data.observation)),
-        jnp.asarray(taken),
-        jnp.asarray(inputs.centred(data.next_observation)),
-        jnp.asarray(next_weights(data, taken, policy)),
+    following = next_weights(data, taken, policy)
+    steps = Step(
+        StateActions(jnp.asarray(inputs.centred(data.observation)), jnp.asarray(taken)),
+        StateActions(jnp.asarray(inputs.centred(data.next_observation)), jnp.asarray(following)),
     )
+    source = TransitionSource(inputs, steps)
     objective = ForwardBackwardLoss(
         num_features=config.num_features,
         discount=config.discount,
@@ -113,13 +99,9 @@ def train_networks(
 def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
     """Return the weights of the actions that follow each row, [N, m_b].
 
-    The weights are b(a') for the data's own next action, the policy's average of b after a cut, and
-    zero after a terminal state.
-
-    Args:
-        data: The transitions.
-        taken: b of the actions taken, [N, m_b].
-        behaviour: The policy that made the data.
+    The weights are b(a') for the data's own next action, of which ``taken`` [N, m_b] holds b; the
+    average of b over ``behaviour``, which made the data, after a cut; and zero after a terminal
+    state.
     """
     weights = np.append(taken[1:], taken[:1], axis=0)
     weights[data.terminated] = 0.0

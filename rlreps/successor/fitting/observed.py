@@ -111,11 +111,7 @@ class Observed:
         return ActionBasis(self.num_actions, low, high)
 
     def checked(self, observations: Any) -> np.ndarray:
-        """Check observations [m, ...] against the data's; return them as the fit takes them.
-
-        Raises:
-            InputError: For other shapes or kinds of numbers, unknown indices, NaN or infinity.
-        """
+        """Check observations [m, ...] against the data's; return them as the fit takes them."""
         array = np.asarray(observations)
         shape, states = self.shape, self.num_states
         require(
@@ -143,11 +139,7 @@ class Observed:
         return array
 
     def checked_actions(self, actions: Any, count: int) -> np.ndarray:
-        """Check discrete actions [count], or continuous actions [count, k].
-
-        Raises:
-            InputError: For other shapes, invalid actions, NaN or infinity.
-        """
+        """Check discrete actions [count], or continuous actions [count, k]."""
         array, number = np.asarray(actions), self.num_actions
         if number is None:
             assert self.action_low is not None
@@ -162,10 +154,7 @@ class Observed:
 
     @property
     def is_small(self) -> bool:
-        """Tell whether a fit uses least squares by default.
-
-        It does for vectors of at most 70 numbers and for indices of states with discrete actions.
-        """
+        """Tell whether a fit uses least squares by default (see ``FitConfig.method``)."""
         if self.num_states is not None:
             return self.num_actions is not None
         return len(self.shape) <= 1 and math.prod(self.shape) <= _MOST_NUMBERS
@@ -186,9 +175,8 @@ class Observed:
     def sized(self, encoder: Encoder, num_features: int) -> Encoder:
         """Return an encoder with the sizes that these observations need; nothing is trained.
 
-        Raises:
-            InputError: If the encoder does not take the observations, or gives another number of
-                features.
+        An ``InputError`` says if it does not take the observations, or has a fixed other number of
+        features.
         """
         indices, flat = self.num_states is not None, math.prod(self.shape)
         sized = with_sizes(

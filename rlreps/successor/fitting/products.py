@@ -1,21 +1,18 @@
-"""Features of state and action: which products there are, and where they lie in their sequence."""
+"""Products w ⊗ φ(s) of features of state and action, and their moments over rows."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from rlreps.successor.fitting.basis import BLOCK, ActionBasis
+from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
 
 MOST_UNKNOWNS = 2_400
 """Largest number of unknowns of a solution for continuous actions."""
 
-_BLOCK_NUMBERS = 2**22
-"""Largest number of features in a product, which Ctrl-C cannot interrupt."""
 
-
-def products(num_features: int, actions: ActionBasis) -> list[int]:
+def product_sizes(num_features: int, actions: ActionBasis) -> list[int]:
     """Return how many features of the state each feature of the action multiplies, [m_b].
 
     Features of discrete actions multiply all p. For a box, b_0 = 1 multiplies all p; the others
@@ -29,30 +26,96 @@ def products(num_features: int, actions: ActionBasis) -> list[int]:
     return sizes
 
 
-def take_last(features: Any, count: int) -> Any:
-    """Return the last columns of features [N, p], which stay as they are if these are all."""
-    return features if count == features.shape[1] else features[:, -count:]
+class Products(NamedTuple):
+    """The products w ⊗ φ(s) of N rows.
+
+    Attributes:
+        states: s, [N, ...].
+        weights: w, [N, m].
+        sizes: How many of the last features φ each of the m weights multiplies.
+    """
+
+    states: np.ndarray
+    weights: np.ndarray
+    sizes: list[int]
+
+    @property
+    def places(self) -> list[slice]:
+        """Where the products of each weight lie in their sequence."""
+        ends = np.cumsum(self.sizes).tolist()
+        return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+
+    def counted(self, num_states: int) -> Any:
+        """Return the products of unit vectors, [N, m n], sparse."""
+        count, m = self.weights.shape
+        columns = self.states[:, None].astype(np.int64) + np.arange(m) * num_states
+        found = scipy.sparse.csr_array(
+            (
+                self.weights.ravel().astype(np.float64),
+                columns.ravel(),
+                np.arange(count + 1) * m,
+            ),
+            shape=(count, m * num_states),
+        )
+        found.eliminate_zeros()
+        return found
 
 
-def slices_of(sizes: list[int]) -> list[slice]:
-    """Return where each of several blocks of these sizes lies in their sequence."""
-    ends = np.cumsum(sizes).tolist()
-    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+def mean_product(basis: Basis, products: Products, cumulants: np.ndarray) -> np.ndarray:
+    """Compute the mean of (w ⊗ φ(s)) cᵀ over the rows for cumulants c [N, k], [q, k]."""
+    states, weights, sizes = products
+    if isinstance(basis, UnitVectors):
+        counts = products.counted(basis.num_states)
+        return np.asarray(counts.T @ cumulants / len(weights))
+    total = np.zeros((sum(sizes), cumulants.shape[1]))
+    for some in blocks_of(len(weights), basis.num_features):
+        features = basis.apply(states[some])
+        for place, own, column in zip(products.places, sizes, weights[some].T, strict=True):
+            total[place] += features[:, -own:].T @ (column[:, None] * cumulants[some])
+    return total / len(weights)
 
 
-def counts_of(states: np.ndarray, weights: np.ndarray, num_states: int) -> Any:
-    """Return w ⊗ φ(s) of indices of states [N] and weights [N, m], [N, m n], sparse."""
-    count, m = weights.shape
-    columns = states[:, None].astype(np.int64) + np.arange(m) * num_states
-    found = scipy.sparse.csr_array(
-        (weights.ravel().astype(np.float64), columns.ravel(), np.arange(count + 1) * m),
-        shape=(count, m * num_states),
-    )
-    found.eliminate_zeros()
-    return found
+def moment(basis: Basis, left: Products, right: Products, advance: Callable[[int], object]) -> Any:
+    """Compute the mean of (w ⊗ φ(s)) (w' ⊗ φ(s'))ᵀ over the rows, [q, q'].
 
+    The result is sparse if the features are. Dense products use double precision, without which
+    small eigenvalues would become negative.
 
-def blocks_of(count: int, num_features: int) -> Iterator[slice]:
-    """Cut rows into blocks whose features are in memory at once."""
-    size = max(1, min(BLOCK, _BLOCK_NUMBERS // num_features))
-    return (slice(start, start + size) for start in range(0, count, size))
+    Args:
+        basis: φ.
+        left: w and s.
+        right: w' and s'.
+        advance: Called with the number of rows done.
+    """
+    count = len(left.weights)
+    if isinstance(basis, UnitVectors):
+        first, second = (side.counted(basis.num_states) for side in (left, right))
+        advance(count)
+        return (first.T @ second / count).tocsc()
+    symmetric = left is right
+    total = np.zeros((sum(left.sizes), sum(right.sizes)))
+    pairs = [
+        (c, e, rows, columns)
+        for c, rows in enumerate(left.places)
+        for e, columns in enumerate(right.places)
+        if c <= e or not symmetric
+    ]
+    # Rows of one action follow each other: a block then has few actions, and large products.
+    order = np.argsort(left.weights.argmax(axis=1), kind="stable")
+    for block in blocks_of(count, basis.num_features):
+        some = order[block]
+        one = basis.apply(left.states[some])
+        other = one if left.states is right.states else basis.apply(right.states[some])
+        for c, e, rows, columns in pairs:
+            scale = left.weights[some, c] * right.weights[some, e]
+            own = np.flatnonzero(scale)
+            if len(own):
+                weighted = other[:, -right.sizes[e] :][own].astype(np.float64)
+                weighted *= scale[own, None]
+                first = one[:, -left.sizes[c] :][own].astype(np.float64)
+                total[rows, columns] += first.T @ weighted
+        advance(len(some) * (1 if symmetric else len(right.sizes)))
+    for c, e, rows, columns in pairs:
+        if symmetric and c < e:
+            total[columns, rows] = total[rows, columns].T
+    return total / count

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.stats
 
 from rlreps.config import checked
-from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis
+from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis, blocks_of
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import discounted_sums
@@ -183,17 +183,13 @@ def measure_quality(
 ) -> Quality:
     """Measure the quality of a fit.
 
-    Args:
-        data: All transitions.
-        held: Which rows are held out, [N]: whole episodes, or stretches of them.
-        solution: The solution on the other rows.
-        factors: F and B in the features of the solution.
-        seed: Decides the cumulants.
+    ``held`` [N] marks the rows held out: whole episodes, or stretches of them. The solution is that
+    of the other rows, and the factors are in its features. The seed decides the cumulants.
     """
     generator, kept = np.random.default_rng(seed), solution.rows
     cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)
-    rows = Steps(*(column[own] for column in to_steps(data)))
-    few = Steps(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
+    rows = to_steps(data).at(own)
+    few = kept.at(slice(None, None, max(1, len(kept.action) // _MOST_ROWS)))
     # A stretch ends with its episode, or before rows that are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
     row_sums = None
@@ -240,11 +236,6 @@ def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> floa
     """Return the mean squared error of predicted sums of random cumulants on other transitions.
 
     Sums run to the end of each episode. At a cut, the prediction replaces the rest of the sum.
-
-    Args:
-        solution: Gives the predictions.
-        other: Transitions that were not solved for, in the order of time.
-        seed: Decides the cumulants.
     """
     cumulants = random_cumulants(other, np.random.default_rng(seed))
     weights = solution.values(cumulants(solution.rows.next_observation))
@@ -276,7 +267,9 @@ def random_cumulants(
         found: np.ndarray = np.cos(flat @ frequencies.astype(np.float32) + phases)
         return found.astype(np.float32)
 
-    return lambda observations: np.concatenate([waves(block) for block in _blocks(observations)])
+    return lambda observations: np.concatenate(
+        [waves(observations[some]) for some in blocks_of(len(observations))]
+    )
 
 
 def _errors(
@@ -379,7 +372,3 @@ def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ..
     u = solution.valued(factors.forward, solution.rows.observation, solution.taken)
     squares, fourths = np.square(u).sum(axis=0), np.maximum((u**4).sum(axis=0), 1e-300)
     return tuple(np.where(factors.singular_values > 0.0, squares**2 / fourths, 0.0).tolist())
-
-
-def _blocks(array: np.ndarray) -> list[np.ndarray]:
-    return [array[start : start + BLOCK] for start in range(0, len(array), BLOCK)]

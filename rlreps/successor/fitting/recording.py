@@ -41,10 +41,7 @@ def record(
     copies: int,
     observe: Observe | None,
 ) -> dict[str, Any]:
-    """Let a policy act in an environment; return the fields of ``Transitions``.
-
-    Arguments are as for ``Transitions.collect``.
-    """
+    """Let a policy act in an environment; return the fields of ``Transitions``."""
     # Wrappers of Gymnasium's environments may have an attribute of this name.
     if hasattr(environment, "action_spec") and not hasattr(environment, "action_space"):
         environment = _OfDmEnv(environment)
@@ -153,15 +150,9 @@ class _Observations:
     """
 
     def __init__(self, space: Any, observe: Observe | None, *, wraps: bool = False) -> None:
-        """Find what of a space is recorded.
+        """Find what of a space is recorded; refuse images or texts beside other entries.
 
-        Args:
-            space: The space of the observations.
-            observe: As for ``Transitions.collect``.
-            wraps: Whether wrappers of Gymnasium can change the observations.
-
-        Raises:
-            InputError: If the space holds images or texts beside other entries.
+        ``wraps`` tells whether wrappers of Gymnasium can change the observations.
         """
         self._space, self._observe = space, observe
         self._part: Any = space if observe is None else None

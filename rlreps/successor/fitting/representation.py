@@ -22,14 +22,14 @@ from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.basis import UnitVectors
-from rlreps.successor.fitting.behaviour import to_probabilities
+from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.methods import ResolvedConfig
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
 from rlreps.successor.fitting.quality import Quality
-from rlreps.successor.fitting.resolved import ResolvedConfig
 from rlreps.successor.fitting.tasks import Task, arriving_task, rewarded_task, sampled_task
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.stored_subspace import centring_of
@@ -54,8 +54,6 @@ class SuccessorRepresentation:
         observed: The kind of the observations and actions.
         solution: The whole solution.
         factors: F and B.
-        behaviour_weights: E[b(a) | s] of the data's policy as weights of φ, [p, m_b]; None if the
-            user gave the policy as a function.
         description: Everything that decided the fit, as JSON values.
         quality: What the held-out data say about the fit; None if there were too few.
     """
@@ -64,7 +62,6 @@ class SuccessorRepresentation:
     observed: Observed
     solution: LeastSquares
     factors: Factors
-    behaviour_weights: np.ndarray | None
     description: Mapping[str, Any]
     quality: Quality | None = None
 
@@ -81,6 +78,12 @@ class SuccessorRepresentation:
     def singular_values(self) -> np.ndarray:
         """Singular values σ of m in L2 of the data, falling, [d]; zero beyond the rank of m."""
         return self.factors.singular_values
+
+    @property
+    def behaviour_weights(self) -> np.ndarray | None:
+        """Weights of φ for E[b(a) | s], [p, m_b]; None if the user gave the policy."""
+        behaviour = self.solution.behaviour
+        return behaviour.weights if isinstance(behaviour, EstimatedBehaviour) else None
 
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
         """Compute F(s, a) of all discrete actions, [m, A, d], or of given actions, [m, d].
@@ -114,23 +117,14 @@ class SuccessorRepresentation:
     def measure(self, observations: Any, goals: Any) -> np.ndarray:
         """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g].
 
-        Args:
-            observations: s, [m, ...].
-            goals: s⁺, [g, ...], observations like s.
-
-        Raises:
-            InputError: For observations unlike the data's, or continuous actions.
+        ``observations`` [m, ...] are s, and ``goals`` [g, ...] are s⁺; actions must be discrete.
         """
         forward, backward = self.forward(observations), self.backward(goals)
         measure: np.ndarray = np.einsum("mad,gd->mag", forward, backward)
         return measure
 
     def probabilities(self, observations: Any) -> np.ndarray:
-        """Return the probabilities of the data's policy, [m, A].
-
-        Raises:
-            InputError: For continuous actions.
-        """
+        """Return the probabilities of the data's policy, [m, A], for discrete actions alone."""
         require(self.observed.num_actions is not None, "discrete actions", "a box")
         return self.solution.behaviour(self.observed.checked(observations))
 
@@ -227,13 +221,7 @@ class SuccessorRepresentation:
         return arriving_task(self.solution, goal)
 
     def action_values(self, observations: Any, task: Task, actions: Any = None) -> np.ndarray:
-        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m].
-
-        Args:
-            observations: s, [m, ...].
-            task: The reward.
-            actions: a, as for ``forward``.
-        """
+        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m]."""
         weights = self._projected(observations, self._of(task).weights)
         return self._at(weights[:, :, None], actions)[..., 0]
 
@@ -266,15 +254,7 @@ class SuccessorRepresentation:
         return np.asarray(actions[0] if single else actions)
 
     def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:
-        """Return the action values on which ``policy`` is greedy.
-
-        Args:
-            task: The reward.
-            improvements: As for ``policy``.
-
-        Warns:
-            FitWarning: As ``policy``.
-        """
+        """Return the action values on which ``policy`` is greedy; it documents the arguments."""
         if improvements is not None:
             require_positive("improvements", improvements)
         rewards, solution = self._of(task).rewards, self.solution
@@ -353,8 +333,8 @@ class SuccessorRepresentation:
     def components(self, truth: GroundTruth) -> np.ndarray:
         """Return features at the states of a ground truth, centred like the truth.
 
-        States are observed as ``truth.observations``. For a fit to
-        pictures, ``truth.seen_as("image")`` fills in the observations.
+        States are observed as ``truth.observations``. For a fit to pictures,
+        ``truth.seen_as("image")`` fills in the observations.
 
         For a truth that is centred by rows, the result is all d features σu, [n, d]. Otherwise the
         result is the leading d − 1 principal components of the centred features, [n, d − 1]:
@@ -380,11 +360,7 @@ class SuccessorRepresentation:
     # --- Storage ----------------------------------------------------------------------------------
 
     def save(self, path: Path | str) -> None:
-        """Write everything to a folder, which is new or holds the same representation.
-
-        Raises:
-            InputError: If the folder holds something else or cannot be written.
-        """
+        """Write everything to a folder, which is new or holds the same representation."""
         out = Path(path)
         RunFolder.find(out, kind=KIND, config=self.description)
         with exclusive(out):
@@ -395,14 +371,7 @@ class SuccessorRepresentation:
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write the numbers to a run's folder; return its summary."""
-        return storage.write(
-            folder,
-            solution=self.solution,
-            factors=self.factors,
-            behaviour_weights=self.behaviour_weights,
-            quality=self.quality,
-            rows=self.description["data"]["rows"],
-        )
+        return storage.write(folder, self.solution, self.factors, self.quality)
 
     @classmethod
     def load(

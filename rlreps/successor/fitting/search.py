@@ -15,7 +15,7 @@ from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
-from rlreps.successor.fitting.methods import LeastSquaresFit
+from rlreps.successor.fitting.methods import LeastSquaresFit, ResolvedConfig
 from rlreps.successor.fitting.quality import squared_error, to_steps
 
 _WIDTHS = (1.0, 0.5, 0.25)
@@ -60,13 +60,11 @@ class ChosenKernel(NamedTuple):
 
 
 def search_kernel(
-    method: LeastSquaresFit,
+    config: ResolvedConfig,
     data: Transitions,
     parts: tuple[Transitions, Transitions] | None,
     actions: ActionBasis,
-    discount: float,
     count: int,
-    seed: int,
     behave: Callable[[FourierBasis, Steps], Behaviour],
 ) -> ChosenKernel:
     """Choose coordinates, then axes and width of the kernel, then λ.
@@ -77,15 +75,15 @@ def search_kernel(
     counts.
 
     Args:
-        method: The options; those that are not None are not searched.
+        config: The options; those of the method that are not None are not searched.
         data: The transitions.
         parts: Rows to solve for and rows held out; None if there are too few to choose by.
         actions: b.
-        discount: γ.
         count: Number of features, p.
-        seed: Seed of the features and of the rows that are drawn.
         behave: Estimates the policy of some rows, in some features.
     """
+    method, seed = config.method, config.seed
+    assert isinstance(method, LeastSquaresFit)
     flat = data.observation.reshape(len(data), -1)
     noise = noise_coordinates(data, actions, seed)
     kept = ~np.isin(np.arange(flat.shape[1]), noise)
@@ -118,7 +116,8 @@ def search_kernel(
         def solved(kernel: tuple[str, float], ridge: float) -> tuple[LeastSquares, float]:
             """Return a solution and its error of sums."""
             advance(1)
-            solution = LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
+            given = config.discount, ridge, behaviour
+            solution = LeastSquares(bases[kernel], actions, rows, *given)
             return solution, squared_error(solution, other, seed)
 
         sums, changes = {}, {}
@@ -133,12 +132,9 @@ def search_kernel(
 
 
 def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> float:
-    """Return the share of the variance of s' - s that the features of state and action leave.
+    """Return the share of the variance of s' - s that a regression on ψ leaves in other rows.
 
-    Args:
-        solution: Holds the features ψ, and the rows of the regression on them.
-        other: Rows on which the regression is tested.
-        axes: Axes along which changes count equally, [c, k].
+    Changes count equally along ``axes``, [c, k].
     """
 
     def changes(rows: Steps) -> np.ndarray:
@@ -157,13 +153,8 @@ def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> floa
 def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Return the share of the variance of targets that a regression leaves, [k].
 
-    The variance is the larger of those of the tested rows and of the rows before, since a target
-    may vary in rows of one kind alone.
-
-    Args:
-        targets: Targets in the rows on which the regression is tested, [n, k].
-        found: What the regression predicts there, [n, k].
-        before: Targets in the rows of the regression, [m, k].
+    The variance is the larger of those of the tested ``targets`` [n, k] and of the targets
+    ``before`` of the regression [m, k], since a target may vary in rows of one kind alone.
     """
     scale = np.maximum(targets.var(axis=0), before.var(axis=0))
     return np.asarray(np.square(targets - found).mean(axis=0) / np.maximum(scale, 1e-12))
@@ -183,12 +174,7 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
 
     A coordinate is noise if state and action explain less than a tenth of the variance of its next
     value, by linear regression on [1, s] ⊗ b(a) tested on other rows, and if leaving it out does
-    not predict any other coordinate worse by more than 2 %.
-
-    Args:
-        data: The transitions.
-        actions: b.
-        seed: Decides the rows of the regression.
+    not predict any other coordinate worse by more than 2 %. The seed decides the rows.
     """
     count = int(np.prod(data.observation.shape[1:], dtype=int))
     if count == 1 or len(data) < _FEWEST_ROWS or actions.size * (count + 1) > _MOST_PREDICTORS:
@@ -218,13 +204,7 @@ def hides_state(data: Transitions, basis: FourierBasis, actions: ActionBasis, se
 
     It helps if it halves the error of a regression on features of state and action, on other rows,
     where these explain less than 3/4 of the variance. Observations then lack a part of the
-    state, such as speeds.
-
-    Args:
-        data: The transitions.
-        basis: φ.
-        actions: b.
-        seed: Decides the rows and features of the regression.
+    state, such as speeds. The seed decides the rows and features of the regression.
     """
     rows = np.flatnonzero(~data.ends[:-1]) + 1  # A row within the episode comes before them.
     # Many actions would need more memory than the data.

@@ -12,38 +12,32 @@ from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.fitting.behaviour import behaviour_of
+from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour
 from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.methods import (
     FIT_ENCODERS,
     FIT_METHODS,
     FitConfig,
+    resolve,
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.quality import Quality
-from rlreps.successor.fitting.resolved import resolve
 from rlreps.successor.truth.store.cache import read_archive, write_archive
 
 _ARRAYS = "representation.npz"
 
 
 def write(
-    folder: RunFolder,
-    *,
-    solution: LeastSquares,
-    factors: Factors,
-    behaviour_weights: np.ndarray | None,
-    quality: Quality | None,
-    rows: int,
+    folder: RunFolder, solution: LeastSquares, factors: Factors, quality: Quality | None
 ) -> dict[str, Any]:
     """Write the numbers of a representation to a run's folder; return the summary of the run."""
     arrays: dict[str, np.ndarray] = {**solution.recorded._asdict(), **factors._asdict()}
     if solution.chosen is not None:
         arrays["chosen"] = solution.chosen
-    if behaviour_weights is not None:
-        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
+    if isinstance(solution.behaviour, EstimatedBehaviour):
+        arrays["behaviour"] = solution.behaviour.weights
     basis = solution.basis
     if isinstance(basis, NetworkBasis):
         arrays |= basis.arrays()
@@ -53,7 +47,7 @@ def write(
     return {
         "num_features": len(factors.singular_values),
         "discount": solution.discount,
-        "rows": rows,
+        "rows": len(solution.recorded.action),
         "regularisation": solution.regularisation,
         "singular_values": factors.singular_values.tolist(),
         "quality": None if quality is None else dataclasses.asdict(quality),
@@ -67,19 +61,16 @@ def read(
     stored, summary, path = dict(folder.config), folder.read_summary(), folder.path
     if summary is None:
         raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
-    found = stored.pop("encoder")
-    own = found is not None and found.get("own", False)
-    _require_own(own, encoder, "encoder=", path)
-    if found is not None and not own:
-        fields = {key: value for key, value in found.items() if key != "name"}
-        encoder = from_json(FIT_ENCODERS[found["name"]], fields)
+    own_encoder = bool(stored["encoder"]) and stored["encoder"].get("own", False)
     own_policy = stored["behaviour"] == "own"
+    _require_own(own_encoder, encoder, "encoder=", path)
     _require_own(own_policy, behaviour, "behaviour=", path)
     observed = from_json(Observed, stored.pop("observed"))
     del stored["data"]
-    named = {**stored, "behaviour": "uniform" if own_policy else stored["behaviour"]}
-    given = from_json(FitConfig, named, registry(*FIT_METHODS.values()))
-    config = resolve(dataclasses.replace(given, encoder=encoder), observed)
+    stored |= {"behaviour": "uniform"} if own_policy else {}
+    stored |= {"encoder": None} if own_encoder else {}
+    given = from_json(FitConfig, stored, {**registry(*FIT_METHODS.values()), **FIT_ENCODERS})
+    config = resolve(dataclasses.replace(given, encoder=encoder or given.encoder), observed)
     arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
     require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")
     basis: Basis
@@ -90,14 +81,19 @@ def read(
         basis = UnitVectors(observed.num_states)
     else:
         basis = FourierBasis(*(arrays[f.name] for f in dataclasses.fields(FourierBasis)))
-    weights = arrays.get("behaviour")
+    policy: Behaviour
+    if behaviour is None:
+        policy = EstimatedBehaviour(basis, arrays["behaviour"], observed.num_actions)
+    else:
+        assert observed.num_actions is not None  # ``Fit.check`` refuses a function for a box.
+        policy = GivenBehaviour(behaviour, observed.num_actions)
     solution = LeastSquares(
         basis,
         observed.actions,
         Steps(*(arrays[name] for name in Steps._fields)),
         config.discount,
         summary["regularisation"],
-        behaviour_of(basis, observed.num_actions, weights, behaviour),
+        policy,
         arrays.get("chosen"),
     )
     quality = summary["quality"]
@@ -106,7 +102,6 @@ def read(
         "observed": observed,
         "solution": solution,
         "factors": Factors(*(arrays[name] for name in Factors._fields)),
-        "behaviour_weights": weights,
         "description": folder.config,
         "quality": None if quality is None else from_json(Quality, quality),
     }

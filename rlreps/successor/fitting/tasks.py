@@ -9,11 +9,10 @@ import numpy as np
 
 from rlreps.errors import FitWarning, require
 from rlreps.numerics import bytes_of
-from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
-from rlreps.successor.fitting.products import blocks_of
 
 FEWEST_ARRIVALS = 100
 """Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
@@ -50,14 +49,7 @@ class Task:
 def sampled_task(
     solution: LeastSquares, observed: Observed, observations: Any, rewards: Any
 ) -> Task:
-    """Return the task of rewards at samples of states; see ``SuccessorRepresentation.task``.
-
-    Args:
-        solution: The solution that gives the values.
-        observed: What observations are.
-        observations: States, [m, ...].
-        rewards: The reward of arriving in each state, [m].
-    """
+    """Return the task of rewards at samples of states; see ``SuccessorRepresentation.task``."""
     reached = solution.recorded.next_observation
     samples = observed.checked(observations)
     require(len(samples) >= 1, "at least one reward", len(samples))
@@ -82,10 +74,9 @@ def sampled_task(
     found = np.where(known, means[place], 0.0)
     if not known.all() and observed.num_states is None and len(samples) >= 2:
         few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
-        basis = solution.basis
-        ridge = ridge_by_leave_one_out(np.asarray(basis.apply(samples[few])), values[few])
-        guessed = basis.project(reached[~known], np.asarray(ridge.weights)) + ridge.intercept
-        found[~known] = guessed
+        ridge = ridge_by_leave_one_out(solution.features(samples[few]), values[few])
+        guessed = solution.basis.project(reached[~known], ridge.weights)
+        found[~known] = guessed + ridge.intercept
     if values.any() and not found.any():
         _warn("no transition reaches a state with a reward, so all values are 0; collect more")
     return rewarded_task(solution, found)
@@ -133,10 +124,10 @@ def arrivals(solution: LeastSquares, goal: np.ndarray) -> tuple[int | None, np.n
     count = None
     if isinstance(solution.basis, FourierBasis):
         count = int((solution.basis.nearness(reached, goal) >= 0.95).sum())
-    there = np.asarray(solution.basis.apply(goal))[0]
+    there = solution.features(goal)[0]
     weights = np.linalg.solve(solution.reached_moment, there)
     blocks = blocks_of(len(reached), len(weights))
-    return count, np.concatenate([solution.basis.apply(reached[some]) @ weights for some in blocks])
+    return count, np.concatenate([solution.features(reached[some]) @ weights for some in blocks])
 
 
 def _warn(message: str, stacklevel: int = 4) -> None:

@@ -263,11 +263,7 @@ def spell_cells(cells: np.ndarray) -> str:
 
 
 def parse_cells(text: str, num_cells: int) -> np.ndarray:
-    """Read the cells [n] that ``spell_cells`` wrote.
-
-    Raises:
-        InputError: Unless the text consists of ascending ranges of cells in [0, num_cells).
-    """
+    """Read the cells [n], all in [0, num_cells), that ``spell_cells`` wrote."""
     expected = f"rising ranges of {num_cells} cells, such as 12-17, 42-42"
     if not text:
         return np.arange(0)
@@ -423,11 +419,7 @@ class BoxGrid:
         return point
 
     def sample_with(self, generator: np.random.Generator, cells: np.ndarray) -> np.ndarray:
-        """Return points [..., k] (float64) drawn uniformly inside cells [...], for NumPy.
-
-        Points keep the margin of ``sample``, so that they stay in their cells when an environment
-        rounds them to float32.
-        """
+        """Return points [..., k] (float64) drawn as by ``sample`` inside cells [...], for NumPy."""
         steps = self._steps(np.asarray(cells))
         offsets = generator.uniform(self._margins, 1.0 - self._margins, steps.shape)
         return np.asarray(np.asarray(self.low) + (steps + offsets) * self.cell_widths)

@@ -102,18 +102,12 @@ class GymnasiumRowSampler(RowEstimator):
         self.num_starts = num_cells if grid is None else grid.num_cells
         self._set_state = state_attribute() if set_state is None else set_state
         self._settings, self._tried = settings, False
-        self._weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
 
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
-        """See ``RowEstimator.row_blocks``.
-
-        Raises:
-            InputError: If a cell lies outside the grid, the environment truncates a rollout, or
-                ``set_state`` starts one in another cell.
-        """
-        rollouts = self._settings.rollouts
+        """See ``RowEstimator.row_blocks``; refuse truncated rollouts and starts in other cells."""
+        rollouts, weights = self._settings.rollouts, self._settings.discounts
         for block in [checked_cells(block, self.num_starts) for block in blocks]:
             if not self._tried and len(block):
                 self._warn_unless_obeyed(block)
@@ -121,7 +115,7 @@ class GymnasiumRowSampler(RowEstimator):
             for row, cell in enumerate(block):
                 for number in range(rollouts):
                     visited = self._rollout(int(cell), number)
-                    sums[number % 2, row] += np.bincount(visited, self._weights, self.num_cells)
+                    sums[number % 2, row] += np.bincount(visited, weights, self.num_cells)
             yield RowEstimates(
                 rows=((sums[0] + sums[1]) / rollouts).astype(np.float32),
                 half_difference=((sums[0] - sums[1]) / rollouts).astype(np.float32),

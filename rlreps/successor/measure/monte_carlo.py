@@ -36,11 +36,6 @@ CELLS = "cells"
 """Name of the mesh axis over which a tile's start cells are distributed."""
 
 
-def _discounts(settings: RolloutSettings) -> np.ndarray:
-    """Return γᵗ for t < h, [h]."""
-    return np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-
-
 def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray, float]:
     """Return the discounts γᵗ as integer multiples [h] (uint32) of a unit, and the unit.
 
@@ -50,7 +45,7 @@ def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray
     rounded and then differenced, so that errors of successive steps cancel and row sums keep all
     digits.
     """
-    sums = np.cumsum(_discounts(settings))
+    sums = np.cumsum(settings.discounts)
     exponent = math.floor(math.log2((2**32 - rollouts) / (rollouts * sums[-1])))
     units = np.rint(sums * 2.0**exponent)
     return np.diff(units, prepend=0.0).astype(np.uint32), 2.0**-exponent
@@ -70,15 +65,13 @@ def rollout_kernel(
     """Return a jitted function (start cells [c], block []) → discounted visits [c, cells].
 
     The visits are summed over the block's rollouts. With cumulants, it returns their discounted
-    sums [c, t] instead.
-
-    Cells are distributed over the mesh's one axis, so c must be a multiple of its size. Devices
-    compute their cells independently, so the bits do not depend on their number.
+    sums [c, t] instead. Cells are distributed over the mesh's one axis, so c must be a multiple of
+    its size.
     """
     if cumulants is None:
         weights, unit = _visit_weights(settings, rollouts)
     else:
-        weights, unit = _discounts(settings).astype(np.float32), 1.0
+        weights, unit = settings.discounts.astype(np.float32), 1.0
     columns = _num_columns(chain, cumulants)
     batched_cell = jax.vmap(chain.cell, in_axes=-1)
     batched_draw = jax.vmap(chain.draw, in_axes=(0, 0, None), out_axes=-1)
@@ -203,8 +196,7 @@ class RowSampler(RowEstimator):
     ) -> Generator[RowEstimates, None, None]:
         """Yield the rows of each block of start cells in order, working ahead on all cores.
 
-        Closing the generator, or an error or interrupt inside it, stops that work. See
-        ``RowEstimator.row_blocks``.
+        Closing the generator, or an error or interrupt inside it, stops that work.
         """
         checked = (checked_cells(block, self.num_starts) for block in blocks)
         cells = np.concatenate([np.empty(0, np.int32), *checked])

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import numpy as np
+
 from rlreps.config import checked, interval, positive
 from rlreps.errors import require
 
@@ -40,6 +42,11 @@ class DiscountedSum:
     def steps_ahead(self) -> int:
         """Number of steps from the start to the last term of the sum."""
         return self.horizon - 1 if self.count_start else self.horizon
+
+    @property
+    def discounts(self) -> np.ndarray:
+        """γᵗ for t < h, [h]."""
+        return np.power(self.discount, np.arange(self.horizon), dtype=np.float64)
 
     @property
     def row_sum(self) -> float:

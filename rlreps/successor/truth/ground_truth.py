@@ -102,13 +102,8 @@ class GroundTruth:
     def seen_as(self, observation: Observation | str) -> "GroundTruth":
         """Return the truth with the observation of every state in its PuddleWorld.
 
-        Args:
-            observation: ``Position``, ``Code`` or ``Image``, or the name of one. It may differ from
-                the arena's own observation.
-
-        Raises:
-            InputError: If the truth is of another environment, or pictures exceed the memory.
-            ArenaError: For an unknown observation or options out of range.
+        ``observation`` is ``Position``, ``Code`` or ``Image``, or the name of one. It may differ
+        from the arena's own observation. Truths of other environments are refused.
         """
         described = self.settings.get("environment")
         if not isinstance(described, Mapping):
@@ -178,14 +173,10 @@ class GroundTruth:
         return seen.astype(jnp.float32) / jnp.float32(255.0) if seen.dtype == jnp.uint8 else seen
 
     def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
-        """Return a function that measures the distance, for ``evaluate`` of ``training.train``.
+        """Return a function that measures an encoder, for ``evaluate`` of ``training.train``.
 
-        Args:
-            encoder: An encoder of d features; for ``TwoTowers``, the features of f.
-
-        Returns:
-            Parameters → ``subspace_distance`` to the leading d components and ``feature_rank``,
-            both [].
+        It maps parameters to ``subspace_distance`` to the leading d components and
+        ``feature_rank``, both []. For ``TwoTowers``, the d features are those of f.
 
         Raises:
             InputError: If the encoder gives no features [n, d] of the states, or d exceeds the
@@ -209,10 +200,9 @@ class GroundTruth:
 
 
 def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
-    """Return the shape of an encoder's features of inputs [b, ...] without computing them.
+    """Return the shape of an encoder's features of inputs [b, ...]; refuse inputs it cannot take.
 
-    Raises:
-        InputError: If the encoder cannot take the inputs.
+    Nothing is computed.
     """
 
     def features(inputs: Array) -> Array:
@@ -235,10 +225,7 @@ def distance_evaluation(
 ) -> Callable[[Params], dict[str, Array]]:
     """Return a function for ``evaluate``: parameters → distance to a basis, and rank, both [].
 
-    Args:
-        encoder: The encoder.
-        inputs: Encoder inputs of all states, [n, ...].
-        basis: Orthonormal leading singular vectors, [n, d].
+    ``inputs`` [n, ...] are those of all states; the basis [n, d] is orthonormal.
     """
     target = jnp.asarray(basis)
 
@@ -430,11 +417,7 @@ def _single(matrix: Any) -> np.ndarray:
 
 
 def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
-    """Return the grid and the cell [n] of each state, from the settings.
-
-    Raises:
-        InputError: If the settings describe no grid with that number of states.
-    """
+    """Return the grid and the cell [n] of each state, from the settings."""
     bins, box = store.settings.get("bins"), store.settings.get("box")
     if isinstance(box, Mapping):
         grid = from_json(BoxGrid, box)
@@ -454,10 +437,6 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
 
 
 def environment_of(settings: Mapping[str, Any]) -> PuddleWorld | None:
-    """Return the PuddleWorld whose measure a store holds; None for another environment.
-
-    Raises:
-        ArenaError: If the settings describe no arena.
-    """
+    """Return the PuddleWorld whose measure a store holds; None for another environment."""
     described = settings.get("environment")
     return arena_from_settings(described) if isinstance(described, Mapping) else None

@@ -82,12 +82,7 @@ def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable
 
 
 def centring_of(settings: Mapping[str, Any]) -> Centring:
-    """Return which means a store's setting subtracts; columns, if it has no such setting.
-
-    Raises:
-        InputError: If this version does not know the setting, or the matrix was centred before it
-            was stored.
-    """
+    """Return which means a store's setting subtracts; columns, if it has no such setting."""
     stored = settings.get("centring", "none")
     require(stored == "none", "a matrix that is stored uncentred (centring none)", stored)
     found = settings.get(CENTRED_ON_READING, "columns")
@@ -129,11 +124,38 @@ def principal_subspace(
     Raises:
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
     """
-    kept = _load(store, decomposition, share)
-    if kept is not None:
-        return kept
-    matrix = centre_matrix(store, share) if matrix is None else matrix
-    return _compute(store, matrix, decomposition, progress, share)
+    settings = _cache_settings(store, decomposition)
+    # The first process decides, so that all compute the subspace or none does. Otherwise it might
+    # write the file before another process looks for it.
+    if share.first_does(lambda: load_subspace(store, settings) is not None):
+        arrays = load_subspace(store, settings)
+        if arrays is None:
+            raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
+        given = dict(decomposition.settings())
+        return PrincipalSubspace(
+            basis=arrays["basis"],
+            singular_values=arrays["singular_values"],
+            total_energy=float(arrays["total_energy"]),
+            distance_bound=arrays.get("distance_bound"),
+            method=given.pop("method"),
+            settings={**given, "rank": arrays["basis"].shape[1]},
+        )
+    matrix, place = centre_matrix(store, share) if matrix is None else matrix, None
+    if share.process_count() > 1 and isinstance(matrix, CentredBlocks):
+        own, of_rows = _own_part(store, share), matrix.row_means
+        matrix = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
+        place = {"first": own.rows.start, "num_rows": store.shape[0], "total": share.total}
+    principal = _watched(matrix, decomposition, "principal subspace", progress, place)
+    arrays = {
+        "basis": principal.basis,
+        "singular_values": principal.singular_values,
+        "total_energy": np.asarray(principal.total_energy),
+    }
+    if principal.distance_bound is not None:
+        arrays["distance_bound"] = principal.distance_bound
+    if share.process_index() == 0:
+        save_subspace(store, arrays, settings)
+    return principal
 
 
 def _own_part(store: MatrixStore, share: Share) -> StoreBlocks:
@@ -169,11 +191,11 @@ def _watched(
     decomposition: Decomposition,
     description: str,
     progress: Progress,
-    join: Callable[[RowBlocks], Any] = lambda blocks: blocks,
+    place: Mapping[str, Any] | None = None,
 ) -> PrincipalSubspace:
-    """Decompose row blocks together with the row blocks of other processes, if there are any.
+    """Decompose row blocks, with a bar of the reads.
 
-    A bar shows the progress of the reads.
+    ``place`` is that of the blocks among those of other processes (see ``Products``).
     """
     total, done = decomposition.num_reads * matrix.shape[0], 0
     if decomposition.num_reads == 0:
@@ -187,66 +209,14 @@ def _watched(
     # The bar counts a row every time it is read.
     title = f"{description} ({decomposition.num_reads} x {matrix.shape[0]:,} rows)"
     with progress(title, total=total, unit="rows") as advance:
-        result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
+        watched = WatchedBlocks(matrix, count)
+        result = decomposition.decompose(watched if place is None else Products(watched, **place))
         advance(total - done)  # A matrix of low rank needs fewer reads.
     return result
 
 
 def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
     return {"centring": centring_of(store.settings), **decomposition.settings()}
-
-
-def _load(
-    store: MatrixStore, decomposition: Decomposition, share: Share
-) -> PrincipalSubspace | None:
-    def find() -> dict[str, np.ndarray] | None:
-        return load_subspace(store, _cache_settings(store, decomposition))
-
-    # The first process decides, so that all compute the subspace or none does. Otherwise it might
-    # write the file before another process looks for it.
-    if not share.first_does(lambda: find() is not None):
-        return None
-    arrays = find()
-    if arrays is None:
-        raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
-    settings = dict(decomposition.settings())
-    return PrincipalSubspace(
-        basis=arrays["basis"],
-        singular_values=arrays["singular_values"],
-        total_energy=float(arrays["total_energy"]),
-        distance_bound=arrays.get("distance_bound"),
-        method=settings.pop("method"),
-        settings={**settings, "rank": arrays["basis"].shape[1]},
-    )
-
-
-def _compute(
-    store: MatrixStore,
-    matrix: RowBlocks,
-    decomposition: Decomposition,
-    progress: Progress,
-    share: Share,
-) -> PrincipalSubspace:
-    title = "principal subspace"
-    if share.process_count() > 1 and isinstance(matrix, CentredBlocks):
-        own, of_rows = _own_part(store, share), matrix.row_means
-        part = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
-        place = {"first": own.rows.start, "num_rows": store.shape[0], "total": share.total}
-        principal = _watched(
-            part, decomposition, title, progress, lambda blocks: Products(blocks, **place)
-        )
-    else:
-        principal = _watched(matrix, decomposition, title, progress)
-    arrays = {
-        "basis": principal.basis,
-        "singular_values": principal.singular_values,
-        "total_energy": np.asarray(principal.total_energy),
-    }
-    if principal.distance_bound is not None:
-        arrays["distance_bound"] = principal.distance_bound
-    if share.process_index() == 0:
-        save_subspace(store, arrays, _cache_settings(store, decomposition))
-    return principal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -50,7 +50,10 @@ def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
     places[cells] = np.arange(len(cells))
     # [n, samples, actions] from here on.
     targets, counted = places[targets[cells]], ~held[cells][:, :, None]
-    to = _counts(targets, counted & (targets >= 0))
+    counted = counted & (targets >= 0)
+    sources, _, actions = np.nonzero(counted)
+    to: DoubleArray = np.zeros((environment.num_actions, len(cells), len(cells)))
+    np.add.at(to, (actions, sources, targets[counted]), 1.0)
     return CellMoves(cells, to / np.maximum(to.sum(axis=2, keepdims=True), 1.0))
 
 
@@ -71,12 +74,3 @@ def _sampled_steps(environment: PuddleWorld, keys: Array, grid: Grid) -> tuple[A
     cells = jnp.arange(grid.num_cells, dtype=jnp.int32)
     sampled: tuple[Array, Array] = jax.vmap(jax.vmap(one, in_axes=(0, None)))(keys, cells)
     return sampled
-
-
-def _counts(targets: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> DoubleArray:
-    """Count chosen moves [n, samples, actions] from row to column by action, [actions, n, n]."""
-    num_cells, _, num_actions = targets.shape
-    sources, _, actions = np.nonzero(chosen)
-    index = (actions * num_cells + sources) * num_cells + targets[chosen]
-    counts = np.bincount(index, minlength=num_actions * num_cells**2).astype(np.float64)
-    return counts.reshape(num_actions, num_cells, num_cells)

@@ -167,10 +167,8 @@ def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
 def _starts(grid: Grid, fine: int, free: np.ndarray) -> scipy.sparse.csr_array:
     """Return the probability of each sub-cell for uniform starts in a state's cell, [n, sub-cells].
 
-    Args:
-        grid: The cells.
-        fine: Sub-cells along each axis.
-        free: Share of each sub-cell outside the walls, [fine²].
+    ``fine`` is the number of sub-cells along each axis, and ``free`` [fine²] their shares outside
+    the walls.
     """
     refinement, index = fine // grid.bins, np.arange(fine**2)
     cells = index // fine // refinement * grid.bins + index % fine // refinement

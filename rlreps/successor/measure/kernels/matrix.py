@@ -11,7 +11,6 @@ walls: a point inside a wall is drawn again.
 """
 
 import concurrent.futures
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -82,8 +81,8 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     lost = sum(int(matrix.sum(axis=0)[~grid.is_state].sum()) for matrix in (first, chain))
     require(lost == 0, "moves that end in states; try another number of bins", lost)
     visits = np.asarray(chain.sum(axis=1)).ravel()
-    chain = _scaled_rows(chain, 1.0 / np.where(visits == 0.0, 1.0, visits))
-    first = _scaled_rows(first, np.full(grid.num_cells, 1.0 / (4 * points)))
+    chain = chain.multiply(1.0 / np.where(visits == 0.0, 1.0, visits)[:, None]).tocsr()
+    first = first * (1.0 / (4 * points))
     never = (visits == 0.0) & grid.is_state
     if never.any():
         chain = scipy.sparse.csr_array(chain + scipy.sparse.diags_array(never.astype(np.float64)))
@@ -96,15 +95,8 @@ def action_steps(
 ) -> list[scipy.sparse.csr_array]:
     """Count where each action leads from starts uniform in a cell, outside the walls.
 
-    Args:
-        environment: The dynamics.
-        grid: The n cells; the environment's walls decide which are states.
-        points: Quadrature points in each cell, a power of two.
-        seed: Seed of the shifts, in [0, 2³²).
-
-    Returns:
-        For each action, moves from row to column [n, n] (float64): rows of states sum to
-        ``points``, other rows to 0.
+    Arguments are as for ``one_step``. The result has, for each action, the moves from row to column
+    [n, n] (float64): rows of states sum to ``points``, other rows to 0.
     """
     grid = grid.within(environment)
     window = _window(environment, grid)
@@ -172,16 +164,31 @@ _Kernel = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int) -> _Kernel:
     """Jit (cells [c], counted [c], entered [n, o]) → (left [a, c, o], outside [c], entered)."""
     sobol = qmc.Sobol(7, scramble=False).random(points)
-    width = 2 * window + 1
+    width, bins = 2 * window + 1, grid.bins
     cell_of = jax.vmap(jax.vmap(grid.cell))
     move_all = jax.vmap(jax.vmap(environment.move))
+    redraw = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))
 
-    offset = functools.partial(_offset, grid.bins, window)
+    def offset(origin: Array, target: Array) -> Array:
+        rows = target // bins - origin // bins
+        columns = target % bins - origin % bins
+        # A move may be assigned to a state beyond the longest move if no nearer cell is a state.
+        rows, columns = (jnp.clip(across, -window, window) for across in (rows, columns))
+        return (rows + window) * width + columns + window
 
     def kernel(cells: Array, counted: Array, entered: Array) -> tuple[Array, Array, Array]:
-        uniform = _shifted(jnp.asarray(sobol, jnp.float32), cells, seed)
-        free = jax.vmap(jax.vmap(grid.is_free))(_positions(grid, cells, uniform[..., :2]))
-        start = _free_starts(grid, cells, uniform, seed)
+        base = jax.random.key(seed, impl=PRNG)
+        keys = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
+        shifts = jax.vmap(lambda key: jax.random.uniform(key, (7,), jnp.float32))(keys)
+        uniform = (jnp.asarray(sobol, jnp.float32)[None] + shifts[:, None]) % jnp.float32(1.0)
+        # Positions inside the cells, with the margin of ``Grid.sample``.
+        margin = bins * 2.0**-22
+        corners = jnp.stack([cells % bins, cells // bins], axis=1).astype(jnp.float32)
+        start = (corners[:, None] + margin + uniform[..., :2] * (1.0 - 2.0 * margin)) / bins
+        free = jax.vmap(jax.vmap(grid.is_free))(start)
+        if grid.walls:
+            keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), points))(keys)
+            start = redraw(keys, cells, start)
         noise, next_noise = _normal(uniform[..., 2:4]), _normal(uniform[..., 4:6])
         draw = (uniform[..., 6] * 4).astype(jnp.int32)
         actions = jnp.arange(4, dtype=jnp.int32)
@@ -207,49 +214,6 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
     return jax.jit(kernel, donate_argnums=2)
 
 
-def _offset(bins: int, window: int, origin: Array, target: Array) -> Array:
-    """Return the index of the offset between cells; see ``_counts``."""
-    rows = target // bins - origin // bins
-    columns = target % bins - origin % bins
-    # A move may be assigned to a state beyond the longest move if no nearer cell is a state.
-    rows, columns = (jnp.clip(across, -window, window) for across in (rows, columns))
-    return (rows + window) * (2 * window + 1) + columns + window
-
-
-def _free_starts(grid: Grid, cells: Array, uniform: Array, seed: int) -> Array:
-    """Return positions [c, p, 2] in cells, outside the walls, from uniform draws [c, p, k]."""
-    start = _positions(grid, cells, uniform[..., :2])
-    if not grid.walls:
-        return start
-    keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), uniform.shape[1]))(
-        _cell_keys(cells, seed)
-    )
-    redraw = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))
-    redrawn: Array = redraw(keys, cells, start)
-    return redrawn
-
-
-def _shifted(points: Array, cells: Array, seed: int) -> Array:
-    """Return points [c, p, k] in [0, 1), shifted modulo 1 by one vector for each cell."""
-    keys = _cell_keys(cells, seed)
-    shifts = jax.vmap(lambda key: jax.random.uniform(key, (points.shape[1],), jnp.float32))(keys)
-    shifted: Array = (points[None] + shifts[:, None]) % jnp.float32(1.0)
-    return shifted
-
-
-def _cell_keys(cells: Array, seed: int) -> Array:
-    base = jax.random.key(seed, impl=PRNG)
-    keys: Array = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
-    return keys
-
-
-def _positions(grid: Grid, cells: Array, uniform: Array) -> Array:
-    """Return positions [c, p, 2] inside the cells, with the margin of Grid.sample."""
-    margin = grid.bins * 2.0**-22
-    corners = jnp.stack([cells % grid.bins, cells // grid.bins], axis=1).astype(jnp.float32)
-    return (corners[:, None] + margin + uniform * (1.0 - 2.0 * margin)) / grid.bins
-
-
 def _normal(uniform: Array) -> Array:
     """Map uniform draws in [0, 1) to standard normals, clipped so that none is infinite."""
     inside = jnp.clip(uniform, 2.0**-24, 1.0 - 2.0**-24)
@@ -272,8 +236,3 @@ def _sparse(counts: np.ndarray, bins: int, window: int) -> scipy.sparse.csr_arra
     return scipy.sparse.csr_array(
         (np.concatenate(values), np.concatenate(columns), starts), shape=(num_cells, num_cells)
     )
-
-
-def _scaled_rows(matrix: scipy.sparse.csr_array, scales: np.ndarray) -> scipy.sparse.csr_array:
-    data = matrix.data * np.repeat(scales, np.diff(matrix.indptr))
-    return scipy.sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)

@@ -93,17 +93,13 @@ class StoreReader:
     def __init__(
         self, store: MatrixStore, means: np.ndarray, row_means: np.ndarray | None = None
     ) -> None:
-        """Prepare to read.
+        """Prepare to read a complete store.
 
         Args:
-            store: A complete store.
+            store: The store; an ``InputError`` says if blocks are missing.
             means: Means subtracted from the columns, [tasks] (float64), as from
-                ``subspace.centring_means``; zeros leave the matrix unchanged.
-            row_means: Means subtracted from the rows, [n] (float64); zeros leave the rows
-                unchanged.
-
-        Raises:
-            InputError: If blocks are missing or means have another shape.
+                ``subspace.centring_means``.
+            row_means: Means subtracted from the rows, [n] (float64); None subtracts none.
         """
         require(means.shape == store.shape[1:], f"column means {store.shape[1:]}", means.shape)
         store.require_complete()
@@ -117,9 +113,7 @@ class StoreReader:
     def entries(self, rows: Indices, columns: Indices) -> Entries:
         """Return entries [b, t] (float32) of rows [b] and columns [t], centred; indices may repeat.
 
-        Raises:
-            IndexError: If the matrix has no such column.
-            InputError: If a block is missing, too short or not finite.
+        An ``InputError`` says if a block is missing, too short or not finite.
         """
         store = self._store
         width = store.shape[1]

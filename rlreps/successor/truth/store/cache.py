@@ -45,15 +45,9 @@ def write_archive(
     *,
     compress: bool = False,
 ) -> None:
-    """Write an archive, whole or not at all.
+    """Write an archive of numeric arrays and a record of JSON values, whole or not at all.
 
     It does not use ``numpy.savez``, which cannot refuse to pickle before NumPy 2.1.
-
-    Args:
-        path: The file.
-        arrays: Numeric arrays of any shape, by name.
-        record: A description of the arrays, as plain JSON values.
-        compress: Whether to compress it, as for images of a game.
     """
     stream = io.BytesIO()
     compression = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
@@ -69,14 +63,9 @@ def write_archive(
 
 
 def read_archive(path: Path, name: str) -> tuple[Arrays, dict[str, Any]]:
-    """Read the arrays of an archive and its record.
+    """Read the arrays of an archive and its record; raise an ``InputError`` if it is corrupt.
 
-    Args:
-        path: The file.
-        name: Name of the file in messages, with advice if it cannot be read.
-
-    Raises:
-        InputError: If it is corrupt or not an archive.
+    The message says ``name``, with advice if the file cannot be read.
     """
     try:
         with open_regular(path) as stream:
@@ -99,12 +88,8 @@ def save_subspace(
 ) -> None:
     """Keep arrays computed from the whole matrix, in place of any kept under equal settings.
 
-    Nothing is kept if the store lies on a read-only file system.
-
-    Args:
-        store: The complete store from which the arrays were computed.
-        arrays: Numeric arrays of any shape, by name.
-        settings: Everything but the matrix that determines the arrays, as plain JSON values.
+    The settings are everything else that determines the arrays, as plain JSON values. Nothing is
+    kept if the store lies on a read-only file system.
 
     Raises:
         InputError: If the matrix is incomplete, or the disk is full or broken.
@@ -120,12 +105,7 @@ def save_subspace(
 
 
 def load_subspace(store: MatrixStore, settings: Mapping[str, Any]) -> Arrays | None:
-    """Load the arrays kept under these settings, or None if there are none for this matrix.
-
-    Raises:
-        InputError: If the cache file is corrupt (the message names it), or the matrix is
-            incomplete.
-    """
+    """Load the arrays kept under these settings, or None if there are none for this matrix."""
     file = _file(store, settings)
     if not file.is_file():
         return None

@@ -45,6 +45,9 @@ _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a f
 class MatrixStore:
     """An open store; made by ``create_or_resume`` or ``open_store``, not directly.
 
+    Methods raise an ``InputError`` that names the block if blocks are missing or corrupt, or the
+    disk fails.
+
     Attributes:
         path: The store's folder, absolute.
         shape: (num_states, num_tasks).
@@ -97,14 +100,9 @@ class MatrixStore:
         self.block_file(index).unlink(missing_ok=True)
 
     def write_block(self, index: int, rows: ArrayLike) -> None:
-        """Write or replace a block; it is on disk, whole, when this returns.
+        """Write or replace a block by float32 rows [stop - start, num_tasks], all finite.
 
-        Args:
-            index: Index of the block.
-            rows: float32 [stop - start, num_tasks] of the block's range, all finite.
-
-        Raises:
-            InputError: If ``rows`` are invalid, or the disk refused them.
+        It is on disk, whole, when this returns.
         """
         start, stop = self.block_range(index)
         values = np.asarray(rows)
@@ -128,19 +126,11 @@ class MatrixStore:
             self._array[start:stop].write(values).result()
 
     def read_block(self, index: int) -> RowBlock:
-        """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
-
-        Raises:
-            InputError: If the block is corrupt.
-        """
+        """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written."""
         return next(self._stream([index]))[1]
 
     def read(self) -> RowBlock:
-        """Return the whole matrix, float32 [num_states, num_tasks].
-
-        Raises:
-            InputError: If a block is missing or corrupt.
-        """
+        """Return the whole matrix, float32 [num_states, num_tasks]."""
         matrix = np.empty(self.shape, np.float32)
         for index, rows in self.iterate_blocks():
             matrix[slice(*self.block_range(index))] = rows
@@ -149,11 +139,7 @@ class MatrixStore:
     def iterate_blocks(self, part: range | None = None) -> Iterator[tuple[int, RowBlock]]:
         """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
 
-        Args:
-            part: Indices of the blocks; None is all blocks.
-
-        Raises:
-            InputError: If a block is missing (before the first is yielded) or corrupt.
+        ``part`` holds indices of blocks; None is all. Every block must have been written.
         """
         self.require_complete()
         yield from self._stream(range(self.num_blocks) if part is None else part)
@@ -164,9 +150,6 @@ class MatrixStore:
         Two matrices that differ in one block by accident get the same key once in 2^32 (CRC-32C).
         The key also depends on ``block_rows``. It does not detect a chunk whose values no longer
         match its checksum; reading the chunk does.
-
-        Raises:
-            InputError: If a block is missing or cannot be read.
         """
         self.require_complete()
         hasher = hashlib.sha256(repr((*self.shape, self.block_rows)).encode())

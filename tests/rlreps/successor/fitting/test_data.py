@@ -288,10 +288,8 @@ def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
 
 def test_observations_at_a_large_offset_keep_their_differences():
     places = np.random.default_rng(0).normal([5e6, -3e6], size=(3_001, 2))
-    rows = np.arange(3_000) % 2, np.zeros(3_000, bool)
-    data = Transitions(
-        observation=places[:-1], action=rows[0], next_observation=places[1:], terminated=rows[1]
-    )
+    rows = np.arange(3_000)
+    data = as_transitions([places[:-1], rows % 2, places[1:], rows < 0])
     np.testing.assert_array_equal(data.next_observation, places[1:], strict=True)
     images = STATES.reshape(-1, 1, 1, 1) / 100.0 + np.float64([[[5e6], [5e6 + 0.1]]])
     for far in (images, images[..., 0]):
@@ -523,9 +521,8 @@ def test_dictionaries_of_dm_env_are_flattened_in_the_same_order():
 
 def test_numbered_tells_observations_apart_and_returns_them():
     seen = np.float32([[3, 1], [0, 1], [3, 1], [-0.0, 1], [3, 1 + 1e-7], [0, 1], [2, 2]])
-    numbered, table = Transitions(
-        **columns(observation=seen[:-1], next_observation=seen[1:])
-    ).numbered()
+    data = Transitions(**columns(observation=seen[:-1], next_observation=seen[1:]))
+    numbered, table = data.numbered()
     np.testing.assert_array_equal(numbered.observation, [0, 1, 0, 1, 2, 1])
     np.testing.assert_array_equal(numbered.next_observation, [1, 0, 1, 2, 1, 3])
     np.testing.assert_array_equal(table, seen[[0, 1, 4, 6]], strict=True)

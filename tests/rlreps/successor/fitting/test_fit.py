@@ -24,13 +24,8 @@ def walk(rows=40, cut_every=10):
     """A walk of vectors [2], cut into episodes."""
     rng = np.random.default_rng(0)
     states = rng.normal(size=(rows + 1, 2)).cumsum(axis=0)
-    return Transitions(
-        observation=states[:-1],
-        action=rng.integers(3, size=rows),
-        next_observation=states[1:],
-        terminated=np.zeros(rows, bool),
-        truncated=np.arange(rows) % cut_every == cut_every - 1,
-    )
+    actions, cut = rng.integers(3, size=rows), np.arange(rows) % cut_every == cut_every - 1
+    return as_transitions([states[:-1], actions, states[1:], np.zeros(rows, bool), cut])
 
 
 def test_the_method_is_chosen_for_the_data(corridor):
@@ -39,11 +34,10 @@ def test_the_method_is_chosen_for_the_data(corridor):
 
     assert chosen(corridor.transitions()).method == LeastSquaresFit()
     assert chosen(walk()).method == LeastSquaresFit()
-    rows = {"action": np.arange(4) % 2, "terminated": np.zeros(4, bool)}
     networks = TemporalDifferences
     for shape, kind in (((70,), LeastSquaresFit), ((71,), networks), ((8, 8, 1), networks)):
         states = np.random.default_rng(0).normal(size=(5, *shape))
-        data = Transitions(observation=states[:-1], next_observation=states[1:], **rows)
+        data = as_transitions([states[:-1], np.arange(4) % 2, states[1:], np.zeros(4, bool)])
         assert chosen(data).method == kind()
     # An encoder asks for a method that trains one; a table learns faster.
     assert chosen(walk(), encoder=MLP()).method == TemporalDifferences()
@@ -55,11 +49,8 @@ def test_the_method_is_chosen_for_the_data(corridor):
 
 def test_images_with_channels_first_are_arranged_as_agents_arrange_them():
     frames = np.random.default_rng(0).integers(256, size=(41, 4, 6, 7), dtype=np.uint8)
-    rows = {"action": np.arange(40) % 2, "terminated": np.zeros(40, bool)}
-    parts = Fit(
-        data=Transitions(observation=frames[:-1], next_observation=frames[1:], **rows),
-        given=configured(None, {"num_features": 2}),
-    )
+    data = as_transitions([frames[:-1], np.arange(40) % 2, frames[1:], np.zeros(40, bool)])
+    parts = Fit(data=data, given=configured(None, {"num_features": 2}))
     assert parts.check().backward.frame_shape == (6, 7, 4)
     inputs = parts.observed.inputs(parts.data)(jnp.asarray(frames))
     np.testing.assert_allclose(inputs, np.moveaxis(frames, 1, -1) / np.float32(255), rtol=1e-6)
@@ -94,10 +85,8 @@ def pendulum(rows):
     push = np.random.default_rng(0).uniform(-1.0, 1.0, rows)
     for row in range(rows):
         states[row + 1] = turn @ states[row] + [0.0, push[row]]
-    flags = {"terminated": np.zeros(rows, bool), "truncated": np.arange(rows) % 100 == 99}
-    return Transitions(
-        observation=states[:-1], action=push[:, None], next_observation=states[1:], **flags
-    )
+    cut = np.arange(rows) % 100 == 99
+    return as_transitions([states[:-1], push[:, None], states[1:], np.zeros(rows, bool), cut])
 
 
 def test_networks_are_trained_without_the_rows_that_judge_them(monkeypatch):

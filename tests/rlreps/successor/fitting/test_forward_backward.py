@@ -10,6 +10,8 @@ from rlreps.losses.low_rank import orthonormality_loss, td_loss
 from rlreps.successor.fitting.forward_backward import (
     STRENGTHS,
     Inputs,
+    StateActions,
+    Step,
     TransitionSource,
     discounted_sums,
     ridge_by_leave_one_out,
@@ -122,7 +124,8 @@ def test_batches_of_transitions_keep_the_types_and_shapes_of_their_parts():
     states = jnp.asarray([2**24 + 1, 2**24 + 3, 2**30 + 1])
     weights, zero = jnp.eye(3), jnp.zeros(())
     indices = Inputs(zero, zero, indices=True)
-    source = TransitionSource(indices, states, weights, states[::-1], -weights)
+    steps = Step(StateActions(states, weights), StateActions(states[::-1], -weights))
+    source = TransitionSource(indices, steps)
     batch = source.sample(jax.random.key(0), 50, 1)
     row = np.argmax(batch.inputs.first.weights, axis=1)
     assert set(row.tolist()) == {0, 1, 2}

@@ -1,5 +1,6 @@
 """Least squares against dense linear algebra on counted models."""
 
+import dataclasses
 import functools
 import warnings
 
@@ -7,12 +8,14 @@ import numpy as np
 import pytest
 
 from rlreps.errors import FitWarning, InputError
+from rlreps.successor.fitting import basis as bases
 from rlreps.successor.fitting import factors, improvement, products, sparse_systems
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVectors
-from rlreps.successor.fitting.behaviour import estimated_behaviour
+from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.improvement import Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.quality import to_steps
 from rlreps.successor.fitting.tasks import arrivals
 
 BASES = ("unit vectors", "Fourier")
@@ -36,8 +39,7 @@ def model(request, make_chain):
 
 @pytest.fixture(scope="module")
 def rows(model):
-    data = model.transitions()
-    return Steps(data.observation, data.action, data.next_observation, data.terminated)
+    return to_steps(model.transitions())
 
 
 def solved(model, basis, rows, regularisation):
@@ -127,8 +129,8 @@ def test_an_unsolved_iterative_system_is_refused(model, rows, monkeypatch):
 
 def test_blocks_of_rows_change_no_solution_and_report_each_row(model, solution, monkeypatch):
     expected = decompose(solution, 3)
-    monkeypatch.setattr(products, "_BLOCK_NUMBERS", 60 * 7)
-    blocks, done = solution.in_basis(solution.basis), []
+    monkeypatch.setattr(bases, "_BLOCK_NUMBERS", 60 * 7)
+    blocks, done = dataclasses.replace(solution), []
     blocks.advance = done.append
     total = blocks.work(decomposed=True)
     for found, wanted in zip(decompose(blocks, 3), expected, strict=True):
@@ -253,7 +255,7 @@ def test_far_rewards_and_constants_added_to_all_decide_no_policy(constant):
 def test_the_policy_of_the_data_is_counted_or_regressed(model, rows, dense):
     actions = ActionBasis(2)
     held = np.arange(len(rows.action)) % 5 == 0
-    found = estimated_behaviour(UnitVectors(6), actions, rows, held)
+    found = estimate_behaviour(UnitVectors(6), actions, rows, held).weights
     states = ~model.terminal
     np.testing.assert_allclose(found[states], model.behaviour[states], rtol=1e-6)
     share = np.tile(np.bincount(rows.action) / len(rows.action), (model.terminal.sum(), 1))
@@ -263,12 +265,12 @@ def test_the_policy_of_the_data_is_counted_or_regressed(model, rows, dense):
     ahead = 0.1 + 0.16 * places[:, 0]
     taken = (rng.random(4000) < ahead).astype(int)
     sample, held = Steps(places, taken, places, np.zeros(4000, bool)), rng.random(4000) < 0.2
-    weights = estimated_behaviour(dense.basis, actions, sample, held)
-    np.testing.assert_allclose(dense.basis.project(places, weights)[:, 1], ahead, atol=0.08)
+    found = estimate_behaviour(dense.basis, actions, sample, held)
+    np.testing.assert_allclose(found(places)[:, 1], ahead, atol=0.08)
     # A policy that does not depend on the state stays so.
     coin = sample._replace(action=rng.integers(2, size=4000))
-    weights = estimated_behaviour(dense.basis, actions, coin, held)
-    assert np.ptp(dense.basis.project(places, weights), axis=0).max() < 1e-6
+    found = estimate_behaviour(dense.basis, actions, coin, held)
+    assert np.ptp(found(places), axis=0).max() < 1e-6
 
 
 def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task():

@@ -10,10 +10,10 @@ import pytest
 from rlreps.errors import FitWarning
 from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
-from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import Factors, decompose
-from rlreps.successor.fitting.least_squares import LeastSquares, Steps
-from rlreps.successor.fitting.quality import measure_quality, random_cumulants
+from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.quality import measure_quality, random_cumulants, to_steps
 
 GAMMA = 0.9
 
@@ -45,29 +45,18 @@ def steps_of(moves, steps, seed, *, over=0.0, limit=None):
         cut[i] = not ended[i] and time == limit
         if ended[i] or cut[i]:
             state, time = 0, 0
-    return Transitions(
-        observation=np.array(before),
-        action=taken,
-        next_observation=np.array(after),
-        terminated=ended,
-        truncated=cut,
-        num_states=states,
-    )
-
-
-def training_rows(data, held):
-    columns = (data.observation, data.action, data.next_observation, data.terminated)
-    return Steps(*(column[~held] for column in columns))
+    data = as_transitions([np.array(before), taken, np.array(after), ended, cut])
+    return dataclasses.replace(data, num_states=states)
 
 
 def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
     held = data.held_out(0.2, 0)
-    actions = ActionBasis(data.num_actions, data.action_low, data.action_high)
+    actions = ActionBasis(data.num_actions)
     average = actions.weights(data.action).mean(axis=0)
     solution = LeastSquares(
         UnitVectors(data.num_states),
         actions,
-        training_rows(data, held),
+        to_steps(data).at(~held),
         gamma,
         1e-6 / len(data) if ridge is None else ridge,
         lambda states: np.tile(average, (len(states), 1)),
@@ -127,16 +116,8 @@ def test_without_complete_sums_the_discount_is_smaller():
 def test_states_without_rows_are_counted_unless_they_ended_episodes():
     before = np.tile([0, 1, 2, 0], 100)
     after = np.tile([1, 2, 3, 4], 100)  # 3 ends episodes, nothing starts from 4.
-    data = Transitions(
-        observation=before,
-        action=np.zeros(400, np.int64),
-        next_observation=after,
-        terminated=after == 3,
-        truncated=after == 4,
-        num_actions=1,
-        num_states=7,
-    )
-    found = measured(data)
+    data = as_transitions([before, np.zeros(400, int), after, after == 3, after == 4])
+    found = measured(dataclasses.replace(data, num_states=7))
     assert found.untried == pytest.approx(1 / 4)
     assert found.row_sums is None
     assert any("no row starts in 25% of the states" in said for said in found.warnings())
@@ -145,7 +126,7 @@ def test_states_without_rows_are_counted_unless_they_ended_episodes():
 def test_effective_rows_of_components():
     data = steps_of(np.full((4, 1, 4), 0.25), 4_000, seed=0)
     held = data.held_out(0.2, 0)
-    kept = training_rows(data, held)
+    kept = to_steps(data).at(~held)
     solution = LeastSquares(
         UnitVectors(4), ActionBasis(1), kept, GAMMA, 1e-9, lambda s: np.ones((len(s), 1))
     )
@@ -220,13 +201,7 @@ def test_records_that_are_cut_after_a_few_steps_do_not_judge_a_long_horizon():
     states = rng.integers(4, size=rows)
     after = np.append(states[1:], 0)
     after[cut] = rng.integers(4, size=cut.sum())
-    data = Transitions(
-        observation=states,
-        action=np.zeros(rows, int),
-        next_observation=after,
-        terminated=np.zeros(rows, bool),
-        truncated=cut,
-    )
+    data = as_transitions([states, np.zeros(rows, int), after, np.zeros(rows, bool), cut])
     with pytest.warns(FitWarning, match="too short to judge the fit.* discount of 0.22;"):
         rep = fit(data, num_features=2, discount=0.98)
     assert rep.quality.horizon == pytest.approx(0.02 / (1.0 - 0.05**0.5))

@@ -11,14 +11,10 @@ from scipy.stats import spearmanr
 from rlreps.encoders import FourierMLP, FunctionEncoder
 from rlreps.errors import FitWarning, InputError
 from rlreps.subspace import PrincipalSubspace
-from rlreps.successor import (
-    SuccessorRepresentation,
-    Task,
-    Transitions,
-    fit,
-)
+from rlreps.successor import SuccessorRepresentation, Task, fit
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting import least_squares
+from rlreps.successor.fitting.data import as_transitions
 from rlreps.successor.truth.ground_truth import GroundTruth
 
 QUICK = {"steps": 2, "rows": 8}
@@ -93,12 +89,10 @@ def test_rewards_of_transitions_may_depend_on_the_action(chain, rep):
 def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
     chain, rep, corridor, corridor_rep
 ):
-    rewards = np.array([0.0, 1.0, -0.5, 2.0])
-    values, states = chain.measure() @ rewards, living(chain)
-    task = rep.task(np.arange(4), rewards)
-    np.testing.assert_array_equal(rep.policy(task)(states), values.argmax(axis=1)[states])
-    best = chain.optimal_policy(rewards)[states]
-    np.testing.assert_array_equal(rep.policy(task, improvements=None)(states), best)
+    rewards, states = np.array([0.0, 1.0, -0.5, 2.0]), living(chain)
+    task, values = rep.task(np.arange(4), rewards), chain.measure() @ rewards
+    for improvements, best in ((1, values.argmax(axis=1)), (None, chain.optimal_policy(rewards))):
+        np.testing.assert_array_equal(rep.policy(task, improvements)(states), best[states])
     for goal in (0, 4):
         best = corridor.optimal_policy(np.eye(5)[goal])
         greedy = corridor_rep.policy(corridor_rep.goal(goal))
@@ -138,9 +132,11 @@ def test_actions_that_no_row_took_count_for_nothing():
         states.append((states[-1] + (1, -1)[action[-1]]) % 6)
     seen, taken = np.asarray(states), np.asarray(action)
     ends = np.zeros(400, np.bool_)
-    counted = transitions(seen[:-1], taken, seen[1:], ends, ends, num_actions=3)
     places = np.float32(np.stack([np.cos(seen), np.sin(seen)], axis=1))
-    dense = transitions(places[:-1], taken, places[1:], ends, ends, num_actions=3)
+    counted, dense = (
+        dataclasses.replace(as_transitions([s[:-1], taken, s[1:], ends, ends]), num_actions=3)
+        for s in (seen, places)
+    )
     rep = fit(counted, num_features=4, discount=0.8)
     task = rep.task(np.arange(6), [-1.0, -1.0, -2.0, -3.0, -2.0, -1.0])
     # The policy of the data takes the first action in state 0.
@@ -167,11 +163,6 @@ def test_potentials_fall_with_the_distance_along_a_corridor(corridor_rep):
     assert (np.diff(potential) > 0).all()
 
 
-def transitions(*columns, **more):
-    names = ("observation", "action", "next_observation", "terminated", "truncated")
-    return Transitions(**dict(zip(names, columns, strict=True)), **more)
-
-
 def line(seed, steps=15_000):
     """A walk on twelve cells from anywhere; the last one terminates, 60 steps cut."""
     rng, rows, state, age = np.random.default_rng(seed), [], 0, 0
@@ -181,7 +172,7 @@ def line(seed, steps=15_000):
         rows.append((state, action, reached, reached == 11, age == 60))
         over = reached == 11 or age == 60
         state, age = (int(rng.integers(11)), 0) if over else (reached, age)
-    return transitions(*map(np.array, zip(*rows, strict=True)))
+    return as_transitions([*map(np.array, zip(*rows, strict=True))])
 
 
 def test_the_potential_of_a_terminal_goal_follows_the_way_there():
@@ -257,7 +248,7 @@ def walk(rows=40, cut_every=10, seed=0, continuous=False):
     states = rng.normal(size=(rows + 1, 2)).cumsum(axis=0)
     actions = rng.normal(size=(rows, 2)) if continuous else rng.integers(3, size=rows)
     cut = np.arange(rows) % cut_every == cut_every - 1
-    return transitions(states[:-1], actions, states[1:], np.zeros(rows, bool), cut)
+    return as_transitions([states[:-1], actions, states[1:], np.zeros(rows, bool), cut])
 
 
 def test_rewards_of_vectors_are_looked_up_or_regressed():
@@ -367,7 +358,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path, monkey
     np.testing.assert_array_equal(own.values(seen, task), rep.values(seen, uses_of(rep, seen)[1]))
     action = rep.policy(rep.goal(goal))(seen[0])
     assert (action.shape, action.dtype.kind) == (((2,), "f") if "box" in method else ((), "i"))
-    other = transitions(seen, data.action[::-1], data.next_observation, data.terminated, data.ends)
+    other = dataclasses.replace(data, action=data.action[::-1])
     with pytest.raises(InputError, match=r"holds another run: expected data\.sha256"):
         fit(other, num_features=3, **METHODS[method]).save(tmp_path / "rep")
     (tmp_path / "rep" / "representation.npz").unlink()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from rlreps.errors import FitWarning
-from rlreps.successor import Transitions, fit
+from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
+from rlreps.successor.fitting.data import as_transitions
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.quality import to_steps
 from rlreps.successor.fitting.search import change_error, hides_state, noise_coordinates
@@ -15,14 +16,8 @@ from rlreps.successor.fitting.search import change_error, hides_state, noise_coo
 
 def record(states, actions, every=50):
     """Transitions between successive states, [N + 1, c]."""
-    rows = len(actions)
-    return Transitions(
-        observation=states[:-1],
-        action=actions,
-        next_observation=states[1:],
-        terminated=np.zeros(rows, np.bool_),
-        truncated=np.arange(rows) % every == every - 1,
-    )
+    rows = np.arange(len(actions))
+    return as_transitions([states[:-1], actions, states[1:], rows < 0, rows % every == every - 1])
 
 
 @pytest.fixture
