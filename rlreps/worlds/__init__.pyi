@@ -1,3 +1,4 @@
+from .environment import TableEnvironment as TableEnvironment
 from .named import WORLDS as WORLDS
 from .named import build as build
 from .named import load as load

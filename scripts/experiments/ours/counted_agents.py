@@ -31,9 +31,10 @@ from rlreps.agents import (
     number_observations,
 )
 from rlreps.encoders import FunctionEncoder
-from rlreps.envs import Environment, observation_struct
+from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
 from rlreps.study import DoubleArray, replace_nested
+from rlreps.worlds import TableEnvironment
 
 _TIE = 1e-9
 """Gain for which policy iteration does not change an action."""
@@ -123,7 +124,7 @@ def train_counted(
     bound: float,
     plan_every: int,
     devices: Sequence[jax.Device] | None = None,
-    environment: Environment | None = None,
+    environment: TableEnvironment | None = None,
 ) -> DoubleArray:
     """Let agents explore and plan; return the mean return of each evaluation, [seeds, p].
 
@@ -133,7 +134,7 @@ def train_counted(
         plan_every: Environment steps from one plan to the next: a multiple of ``steps_per_update``
             that divides ``evaluate_every``.
         devices: Devices over which agents are distributed.
-        environment: The environment, in place of the one that the configuration names.
+        environment: A world's environment, in place of the one that the configuration names.
 
     Raises:
         InputError: If the options do not fit, or an agent sees more observations than

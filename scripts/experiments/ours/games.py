@@ -45,6 +45,7 @@ worlds. Each can come out false:
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ from rlreps.encoders import Convolutional
 from rlreps.experiments.ours.games_report import (
     ASIDE,
     MAIN,
-    judge_arms,
+    judge_any,
     judge_bound,
     judge_gain,
     judge_prediction,
@@ -76,7 +77,6 @@ from rlreps.experiments.ours.games_runs import (
     measure_arm,
     steps_to,
 )
-from rlreps.stats import any_of
 from rlreps.study import (
     DETECTABLE,
     Axis,
@@ -210,7 +210,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         yield Claim(
             f"prediction: closeness at half of the run predicts later success{where}",
             above,
-            lambda r, group=group: judge_prediction(r, group, LEAST_CORRELATION),
+            partial(judge_prediction, group=group, least=LEAST_CORRELATION),
         )
     yield Claim(
         "gain: a joint loss's gain in closeness predicts its gain in steps, across worlds",
@@ -223,14 +223,12 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         yield Claim(
             f"arms: some joint loss raises mean success{where}",
             tested,
-            lambda r, group=group: any_of(
-                {arm: found for arm, found in judge_arms(r, group).items() if arm in JOINT}
-            ),
+            partial(judge_any, group=group, arms=JOINT),
         )
         yield Claim(
             f"arms: features fitted to replay raise mean success{where}",
             tested,
-            lambda r, group=group: judge_arms(r, group)[FITTED],
+            partial(judge_any, group=group, arms=(FITTED,)),
         )
     yield Claim(
         "bound: exact components raise mean success over scratch",

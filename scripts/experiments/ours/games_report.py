@@ -25,6 +25,7 @@ from rlreps.stats import (
     Sample,
     Verdict,
     all_of,
+    any_of,
     contrast_rows,
     format_interval,
     interval_columns,
@@ -147,8 +148,11 @@ def judge_gain(results: Results[Config]) -> Verdict:
     return Verdict(holds, f"{format_interval(found, signed=True)} in {worlds} worlds")
 
 
-def judge_arms(results: Results[Config], group: str) -> dict[str, Verdict]:
-    """Judge for each arm that it raises mean success over scratch and over the wider network."""
+def judge_any(results: Results[Config], group: str, arms: Sequence[str]) -> Verdict:
+    """Judge that some of these arms raises mean success over scratch and the wider network.
+
+    p-values are adjusted for the comparisons of all joint losses and fitted features.
+    """
     end = partial(results.end, "mean_success", group=group)
     contrasts = {
         (arm, other): end(arm=arm).needing(FEWEST[group]).against(end(arm=other))
@@ -156,10 +160,9 @@ def judge_arms(results: Results[Config], group: str) -> dict[str, Verdict]:
         for other in (SCRATCH, WIDER)
     }
     found = judge_family(contrasts)
-    return {
-        arm: all_of({other: found[arm, other] for other in (SCRATCH, WIDER)})
-        for arm in (*JOINT, FITTED)
-    }
+    return any_of(
+        {arm: all_of({other: found[arm, other] for other in (SCRATCH, WIDER)}) for arm in arms}
+    )
 
 
 def judge_bound(results: Results[Config]) -> Verdict:

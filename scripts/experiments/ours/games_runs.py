@@ -250,10 +250,11 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
     @jax.jit
     def at_all_states(params: Any) -> tuple[Array, Array]:
         def one(params: Any) -> tuple[Array, Array]:
-            network, seen = agent.network, board.observations
+            network, seen = agent.network, jax.numpy.asarray(board.observations)
             return network.features(params["torso"], seen), network.values(params, seen)
 
-        return jax.lax.map(one, params)
+        found: tuple[Array, Array] = jax.lax.map(one, params)
+        return found
 
     for step in range(0, agents.steps + 1, every):
         if step:
@@ -263,8 +264,8 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
             features, values = map(np.asarray, at_all_states(state.learner.params))
             audits.append(audit_torsos(config, world, features, values))
     measures = {key: np.stack([each[key] for each in audits], axis=1) for key in MEASURES}
-    returns = {key: each.tolist() for key, each in measures.items()}
-    return {"success": np.stack(found, axis=1).tolist(), **returns}
+    measures["success"] = np.stack(found, axis=1)
+    return {key: each.tolist() for key, each in measures.items()}
 
 
 def audit_torsos(
