@@ -94,9 +94,8 @@ def run(
     found: dict[str, list[Any]] = {name: [] for name in names}
     load = os.getloadavg()[0]
     for index in range(pairs):
-        # Each side is first, and last, about equally often.
         turn = index % len(names)
-        for name in (names[turn:] + names[:turn])[:: 1 if index % 2 else -1]:
+        for name in names[turn:] + names[:turn]:
             ours = name.startswith("rlreps")
             paths = [path for key, path in (checkouts or {}).items() if name.startswith(key)]
             given = {"sizes": own, "calls": calls, "cores": cores}
@@ -129,23 +128,31 @@ def run(
 
 def page(data: Path = DOCS / "data" / "peers", out: Path = DOCS / "peers.md") -> None:
     """Write the generated part of the page from the numbers of all rows; keep the rest."""
-    lines = [f"| work | rlreps | peer | {' | '.join(CLOCKS)} |", "|---|---|---|---|---|---|"]
+    titles = ["work", "rlreps", "peer", *CLOCKS, "quality: rlreps, peer"]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     details = []
     for path in sorted(data.glob("*.json")):
         row = read_json(path)
+        measures = [*next(iter(row["runs"].values()))[0]["quality"]]
+
+        def found(side: str, measure: str, row: Any = row) -> str:
+            values = [each["quality"][measure] for each in row["runs"][side]]
+            return format_number(statistics.median(values))
+
         for each in row["ratios"]:
             cells = [format_interval(Interval(*each[kind])) for kind in CLOCKS]
             names = each["ours"], each["peer"]
+            cells += [
+                "; ".join(f"{m} {', '.join(found(name, m) for name in names)}" for m in measures)
+            ]
             lines.append("| " + " | ".join([f"[{path.stem}](#{path.stem})", *names, *cells]) + " |")
         details += [f"\n## {path.stem}\n", row["work"], f"\n`{row['command']}`\n"]
-        measures = [*next(iter(row["runs"].values()))[0]["quality"]]
         details.append("| | cold, s | warm, s | " + " | ".join(measures) + " | versions |")
         details.append("|---" * (4 + len(measures)) + "|")
         for name, runs in row["runs"].items():
             seconds = [statistics.median(each["wall"][call] for each in runs) for call in (0, -1)]
-            values = [statistics.median(each["quality"][key] for each in runs) for key in measures]
             versions = ", ".join(f"{k} {v}" for k, v in runs[0]["versions"].items() if v)
-            cells = [format_number(value) for value in (*seconds, *values)]
+            cells = [*map(format_number, seconds), *(found(name, m) for m in measures)]
             details.append(f"| {name} | {' | '.join(cells)} | {versions} |")
     text = out.read_text(encoding="utf-8") if out.exists() else f"# Peers\n\n{BEGIN}\n{END}\n"
     before, _, rest = text.partition(BEGIN)

@@ -33,8 +33,8 @@ def run(driver: str, side: str, sizes: dict[str, Any], calls: int, cores: int) -
         if work is None:
             work = module.SIDES[side](data, **sizes)
         result = work()
-        wall.append(round(time.perf_counter() - began[0], 4))
-        processor.append(round(time.process_time() - began[1], 4))
+        wall.append(round(time.perf_counter() - began[0], 6))
+        processor.append(round(time.process_time() - began[1], 6))
     quality = {name: float(value) for name, value in module.quality(data, result, **sizes).items()}
     versions = {name: version(name) for name in module.PACKAGES}
     return {"wall": wall, "processor": processor, "quality": quality, "versions": versions}
