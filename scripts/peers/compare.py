@@ -4,9 +4,9 @@
     python scripts/peers/compare.py run dqn_gymnax --checkouts purejaxrl CHECKOUT
     python scripts/peers/compare.py page
 
-A row is a module beside this file: ``WORK`` says what is done, ``SIZES`` has its defaults,
-``prepare`` makes the data, ``SIDES`` are the implementations (ours begin with "rlreps"), and
-``quality`` measures a result. Each call of a side has a process of its own, without a cache of
+A row is a module beside this file: ``TITLE`` and ``WORK`` say what is done, ``SIZES`` has its
+defaults, ``prepare`` makes the data, ``SIDES`` are the implementations (ours begin with "rlreps"),
+and ``quality`` measures a result. Each call of a side has a process of its own, without a cache of
 compiled programs; its first call counts as cold, its last as warm.
 """
 
@@ -71,7 +71,7 @@ def run(
     cores: int = 1,
     checkouts: dict[str, str] | None = None,
     python: str = sys.executable,
-    sides: tuple[str, ...] = (),
+    label: str = "",
     out: Path = DOCS / "data" / "peers",
 ) -> None:
     """Measure one row and write its numbers.
@@ -84,13 +84,13 @@ def run(
         cores: Cores that a side may use.
         checkouts: Beginning of a side's name → folder from which that side imports.
         python: Python of the peers; that of rlreps is the one that runs this.
-        sides: Only sides whose names begin so; all by default.
+        label: Added to the row's name, for measurements with other options.
         out: Folder of the file ``ROW.json``.
     """
     module = importlib.import_module(row)
     kinds = {name: type(value) for name, value in module.SIZES.items()}
     own = {name: kinds[name](value) for name, value in (sizes or {}).items()}
-    names = [name for name in module.SIDES if not sides or name.startswith(sides)]
+    names = list(module.SIDES)
     found: dict[str, list[Any]] = {name: [] for name in names}
     load = os.getloadavg()[0]
     for index in range(pairs):
@@ -104,26 +104,30 @@ def run(
             found[name].append(each)
             print(index, name, [f"{t:.2f} s" for t in each["wall"]], each["quality"], flush=True)
     shown = {name: name.upper() if "/" in str(value) else value for name, value in own.items()}
-    options = "".join(f" {name} {value}" for name, value in shown.items())
-    command = f"python scripts/peers/compare.py run {row}" + (f" --sizes{options}" if own else "")
-    command += "".join(f" --checkouts {name} CHECKOUT" for name in checkouts or {})
-    pairings = itertools.product(names, names)
+    # The names of folders are not written down.
+    words = [
+        before.strip("-").upper() if "/" in word else word
+        for before, word in itertools.pairwise(sys.argv)
+    ]
     summary = {
+        "title": module.TITLE + label.replace("_", " "),
         "work": module.WORK,
-        "command": command,
+        "command": " ".join(["python scripts/peers/compare.py", *words]),
         "date": datetime.date.today().isoformat(),
         "cores": cores,
         "machine": {"cores": os.cpu_count(), "load": [load, os.getloadavg()[0]]},
         "sizes": {**module.SIZES, **shown},
         "ratios": [
             {"ours": a, "peer": b, **{clock: ratio(found[a], found[b], clock) for clock in CLOCKS}}
-            for a, b in pairings
+            for a, b in itertools.product(found, found)
             if a.startswith("rlreps") and not b.startswith("rlreps")
         ],
         "runs": found,
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{row}.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    (out / f"{row}{label}.json").write_text(
+        json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def page(data: Path = DOCS / "data" / "peers", out: Path = DOCS / "peers.md") -> None:
@@ -145,8 +149,9 @@ def page(data: Path = DOCS / "data" / "peers", out: Path = DOCS / "peers.md") ->
             cells += [
                 "; ".join(f"{m} {', '.join(found(name, m) for name in names)}" for m in measures)
             ]
-            lines.append("| " + " | ".join([f"[{path.stem}](#{path.stem})", *names, *cells]) + " |")
-        details += [f"\n## {path.stem}\n", row["work"], f"\n`{row['command']}`\n"]
+            link = f"[{row['title']}](#{row['title'].lower().replace(' ', '-')})"
+            lines.append(f"| {' | '.join([link, *names, *cells])} |")
+        details += [f"\n## {row['title']}\n", row["work"], f"\n`{row['command']}`\n"]
         details.append("| | cold, s | warm, s | " + " | ".join(measures) + " | versions |")
         details.append("|---" * (4 + len(measures)) + "|")
         for name, runs in row["runs"].items():

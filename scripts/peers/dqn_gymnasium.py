@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+TITLE = "DQN in Gymnasium"
 WORK = (
     "DQN in Gymnasium's CartPole-v1, one environment: hidden layers of 64 and 64, an update of 64 "
     "transitions every four steps, one-step targets. A call trains for 10,000 further steps; the "
@@ -60,9 +61,11 @@ def ours(_data: None, steps: int, calls: int, **_: Any) -> Any:
 def stable_baselines(_data: None, steps: int, calls: int, **_: Any) -> Any:
     """Train an agent of Stable-Baselines3 with the same options."""
     import gymnasium
+    import torch
     from stable_baselines3 import DQN
     from stable_baselines3.common.evaluation import evaluate_policy
 
+    torch.set_num_threads(1)  # More threads only slow networks of this size.
     model = DQN(
         "MlpPolicy",
         gymnasium.make("CartPole-v1"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+TITLE = "Compiled DQN"
 WORK = (
     "A whole training of one compiled DQN in gymnax's CartPole-v1: 100,000 steps in ten "
     "environments, an update of 128 transitions every ten steps, hidden layers of 120 and 84, "

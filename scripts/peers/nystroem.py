@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import successor_values as walk
 
+TITLE = "Regression of one step"
 WORK = (
     "Expected reward after one of 20,000 recorded steps of the reflected random walk, by a "
     "regression in a Gaussian kernel: 500 random Fourier features of rlreps (with singular "

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+TITLE = "Streaming PCA"
 WORK = "The 20 leading principal components of 70,000 MNIST images in random order."
 PACKAGES = ("rlreps", "jax", "scikit-learn", "numpy")
 SIZES = {"images": "", "rows": 70_000, "k": 20, "batch": 100, "peer_batch": 100}

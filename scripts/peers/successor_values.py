@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+TITLE = "Successor values"
 WORK = (
     "Values of a reward from 50,000 recorded steps of a reflected random walk in the unit square, "
     "by temporal differences solved for 1,000 random Fourier features. rlreps also measures the "

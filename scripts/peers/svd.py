@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+TITLE = "Singular vectors"
 WORK = (
     "The 100 leading singular vectors of a float32 matrix, 10,000 x 10,000: 300 directions with "
     "falling weights, and noise. The randomised methods share panel and power iterations."

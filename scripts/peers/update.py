@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+TITLE = "Training update"
 WORK = (
     "100 default training updates (1,000 states, 1,000 tasks, d = 10) on a matrix of 10,000 x "
     "10,000, against products of 1,000 x 1,000 matrices with as many operations as XLA counts in "

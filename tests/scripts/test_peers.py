@@ -8,6 +8,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "scripts" / "peers"
 ROW = """
+TITLE = "Nothing at all"
 WORK, PACKAGES, SIZES = "Nothing.", ("numpy", "none such"), {"rows": 2, "folder": ""}
 prepare = lambda rows, **_: [0.0] * rows
 SIDES = {
@@ -54,6 +55,8 @@ def test_a_row_is_run_in_turns_and_shown_with_its_ratio_and_quality(compare, tmp
     assert text.startswith("Before\n")
     assert text.endswith("\nafter\n")
     assert "previous" not in text
+    assert "[Nothing at all](#nothing-at-all)" in text
+    assert "\n## Nothing at all\n" in text
     assert "| rows 27.0, 27.0 |" in text
 
 
