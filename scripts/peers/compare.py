@@ -6,8 +6,9 @@
 
 A row is a module beside this file: ``TITLE`` and ``WORK`` say what is done, ``SIZES`` has its
 defaults, ``prepare`` makes the data, ``SIDES`` are the implementations (ours begin with "rlreps"),
-and ``quality`` measures a result. Each call of a side has a process of its own, without a cache of
-compiled programs; its first call counts as cold, its last as warm.
+and ``quality`` measures a result. A row with a ``seed`` gets another one in every turn. Each run of
+a side has a process of its own, without a cache of compiled programs; its first call of the work
+counts as cold, its last as warm.
 """
 
 import datetime
@@ -98,7 +99,8 @@ def run(
         for name in names[turn:] + names[:turn]:
             ours = name.startswith("rlreps")
             paths = [path for key, path in (checkouts or {}).items() if name.startswith(key)]
-            given = {"sizes": own, "calls": calls, "cores": cores}
+            seeded = {**own, "seed": index} if "seed" in module.SIZES else own
+            given = {"sizes": seeded, "calls": calls, "cores": cores}
             path = paths[0] if paths else None
             each = measure(row, name, given, path, sys.executable if ours else python)
             found[name].append(each)

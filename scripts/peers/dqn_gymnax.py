@@ -13,7 +13,7 @@ WORK = (
     "one-step targets. The call that counts as warm runs a compiled program again."
 )
 PACKAGES = ("rlreps", "jax", "gymnax", "rejax", "flashbax")
-SIZES = {"steps": 100_000, "envs": 10}
+SIZES = {"steps": 100_000, "envs": 10, "seed": 0}
 RATE, WARMUP, BATCH, CAPACITY, EVERY = 1e-3, 10_000, 128, 10_000, 500
 
 
@@ -21,7 +21,7 @@ def prepare(**_: Any) -> None:
     """Make nothing: the environment makes the data."""
 
 
-def ours(_data: None, steps: int, envs: int, **_: Any) -> Any:
+def ours(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
     """Train by the program that agents' runs use, in one chunk, without evaluations."""
     import jax
 
@@ -48,6 +48,7 @@ def ours(_data: None, steps: int, envs: int, **_: Any) -> Any:
         num_envs=envs,
         steps=steps,
         evaluate_every=steps,
+        seed=seed,
     )
     program = make_program(config)
 
@@ -59,7 +60,7 @@ def ours(_data: None, steps: int, envs: int, **_: Any) -> Any:
     return work
 
 
-def rejax(_data: None, steps: int, envs: int, **_: Any) -> Any:
+def rejax(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
     """Train with rejax, which updates after each step of all environments."""
     import jax
     from rejax import DQN
@@ -87,13 +88,13 @@ def rejax(_data: None, steps: int, envs: int, **_: Any) -> Any:
     play = jax.jit(lambda state, key: evaluate(agent, state, key)[1].mean())
 
     def work() -> Any:
-        state = jax.block_until_ready(train(jax.random.key(0)))
+        state = jax.block_until_ready(train(jax.random.key(seed)))
         return lambda: play(state, jax.random.key(1))
 
     return work
 
 
-def purejaxrl(_data: None, steps: int, envs: int, **_: Any) -> Any:
+def purejaxrl(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
     """Train with the checkout's own function; it reports returns of training alone."""
     import jax
 
@@ -121,7 +122,7 @@ def purejaxrl(_data: None, steps: int, envs: int, **_: Any) -> Any:
     train = jax.jit(make_train(given))
 
     def work() -> Any:
-        returns = jax.block_until_ready(train(jax.random.key(0)))["metrics"]["returns"]
+        returns = jax.block_until_ready(train(jax.random.key(seed)))["metrics"]["returns"]
         return lambda: np.mean(returns[-500:])
 
     return work
