@@ -17,7 +17,7 @@ def prepare(n: int, **_: Any) -> np.ndarray:
     """Return signal and noise, [n, n]."""
     rng, rank = np.random.default_rng(0), min(300, n // 4)
     left, right = rng.standard_normal((2, n, rank), np.float32)
-    weights = np.float32(1.0) / np.arange(1, rank + 1, dtype=np.float32)
+    weights = np.arange(1, rank + 1, dtype=np.float32) ** np.float32(-0.5)
     noise = rng.standard_normal((n, n), np.float32)
     return (left * weights) @ right.T + np.float32(0.02) * noise
 
