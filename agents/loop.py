@@ -294,7 +294,8 @@ class HostProgram(AgentProgram):
             return agent.act(params, seen, jnp.zeros(()), key)
 
         self._begin = jit_briefly(jax.vmap(begin))
-        self._explore = jit_briefly(jax.vmap(agent.explore, in_axes=(0, 0, None, 0)))
+        explore = jax.vmap(agent.explore, in_axes=(0, 0, None, 0))
+        self._explore: Callable[..., Array] = jit_briefly(explore)
         self._advance = {
             learns: jit_briefly(
                 jax.vmap(partial(advance, learns), in_axes=(0, 0, None, 0)), donate_argnums=0
