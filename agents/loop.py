@@ -6,8 +6,9 @@ Agents differ only in their seeds and run on a leading seed axis. They never exc
 over devices if there are several.
 
 **In environments on the host**, Gymnasium's and dm_env's, one call steps the environments of all
-agents, and one compiled call remembers the outcomes, learns if an update is due, and chooses the
-next actions. The state of such an environment cannot be saved. So that a run resumed from a
+agents. Steps between updates need a compiled call for their actions alone. At the end of a period,
+one compiled call remembers all of its outcomes, learns if an update is due, and chooses the next
+actions. The state of such an environment cannot be saved. So that a run resumed from a
 checkpoint is bit-identical to one that never stopped, both reset the environments at every
 checkpoint, with seeds that depend on the agent's seed and the step. Running episodes end there, as
 by a time limit, and count in no return.
@@ -263,19 +264,29 @@ class HostProgram(AgentProgram):
             return state._replace(acting=acting._replace(states=actions))
 
         def advance(
-            learns: bool, state: AgentState, taken: TimeStep, count: Array, key: Array
+            learns: bool, state: AgentState, rows: tuple[Array, TimeStep], count: Array, key: Array
         ) -> tuple[AgentState, Metrics]:
-            """Remember the actions' outcomes, learn if an update is due, and choose again."""
-            state, metrics = agent.remember(state, state.acting.states, taken, count)
+            """Remember a period's actions and outcomes, learn if an update is due, choose again."""
+
+            def remember(state: AgentState, row: Any) -> tuple[AgentState, Metrics]:
+                actions, taken, added = row
+                return agent.remember(state, actions, taken, count + added)
+
+            bare = state._replace(acting=state.acting._replace(states=()))
+            added = jnp.arange(agent.period, dtype=jnp.int32)
+            state, each = lax.scan(remember, bare, (*rows, added))
+            metrics = {name: value.sum(axis=0) for name, value in each.items()}
             if learns:
-                state, losses = agent.learn(state, count + 1 - agent.period, key)
+                state, losses = agent.learn(state, count, key)
                 metrics = {**metrics, **losses}
-            return choose(state, count + 1, key), metrics
+            return choose(state, count + agent.period, key), metrics
 
         def greedy(params: Params, seen: Array, key: Array) -> Array:
             return agent.act(params, seen, jnp.zeros(()), key)
 
         self._begin = jit_briefly(jax.vmap(begin))
+        explore = jax.vmap(agent.explore, in_axes=(0, 0, None, 0))
+        self._explore: Callable[..., Array] = jit_briefly(explore)
         self._advance = {
             learns: jit_briefly(
                 jax.vmap(partial(advance, learns), in_axes=(0, 0, None, 0)), donate_argnums=0
@@ -291,13 +302,17 @@ class HostProgram(AgentProgram):
 
     def train(self, state: AgentState, step: int, count: int) -> tuple[AgentState, Metrics]:
         num_envs, period, found = self._config.num_envs, self.agent.period, list[Metrics]()
-        for row in range(step // num_envs, (step + count) // num_envs):
-            begun = (row + 1 - period) * num_envs
-            learns = (row + 1) % period == 0 and begun >= self._config.dqn.warmup
-            acting, taken = self._step(state.acting, row * num_envs)
-            state, metrics = self._advance[learns](
-                state._replace(acting=acting), taken, np.int32(row), self._keys
-            )
+        for first in range(step // num_envs, (step + count) // num_envs, period):
+            learns = first * num_envs >= self._config.dqn.warmup
+            acting, taken = self._step(state.acting, first * num_envs)
+            state, rows = state._replace(acting=acting), [(acting.states, taken)]
+            for row in range(first + 1, first + period):
+                seen = taken.observation
+                actions = self._explore(state.learner.params, seen, np.int32(row), self._keys)
+                _, taken = self._step(acting._replace(states=actions), row * num_envs)
+                rows.append((actions, taken))
+            period_rows = jax.tree.map(lambda *each: np.stack(each, axis=1), *rows)
+            state, metrics = self._advance[learns](state, period_rows, np.int32(first), self._keys)
             found.append(metrics)
         sums: dict[str, Any] = {}
         for metrics in jax.device_get(found):
