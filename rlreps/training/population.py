@@ -365,9 +365,11 @@ def train_population(
         TrainingDivergedError: When a member's numbers become NaN or infinite and stay so, unless
             the learner resets diverged members.
     """
+    require_positive("steps", steps)
     require_positive("evaluate_every", evaluate_every)
     if checkpoint_every is None:
         checkpoint_every = -(-_CHECKPOINT_EVERY // evaluate_every) * evaluate_every
+    require_positive("checkpoint_every", checkpoint_every)
     require_seeds(seeds)
     program = Members(
         learner,

@@ -1,4 +1,3 @@
-from .environment import TableEnvironment as TableEnvironment
 from .named import WORLDS as WORLDS
 from .named import build as build
 from .named import load as load

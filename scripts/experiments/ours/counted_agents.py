@@ -34,7 +34,7 @@ from rlreps.encoders import FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
 from rlreps.study import DoubleArray, replace_nested
-from rlreps.worlds import TableEnvironment
+from rlreps.worlds import World
 
 _TIE = 1e-9
 """Gain for which policy iteration does not change an action."""
@@ -124,7 +124,7 @@ def train_counted(
     bound: float,
     plan_every: int,
     devices: Sequence[jax.Device] | None = None,
-    environment: TableEnvironment | None = None,
+    game: World | None = None,
 ) -> DoubleArray:
     """Let agents explore and plan; return the mean return of each evaluation, [seeds, p].
 
@@ -134,7 +134,7 @@ def train_counted(
         plan_every: Environment steps from one plan to the next: a multiple of ``steps_per_update``
             that divides ``evaluate_every``.
         devices: Devices over which agents are distributed.
-        environment: A world's environment, in place of the one that the configuration names.
+        game: A world to play in, in place of the environment that the configuration names.
 
     Raises:
         InputError: If the options do not fit, or an agent sees more observations than
@@ -147,7 +147,8 @@ def train_counted(
     capacity, least = config.replay.capacity, every + config.num_envs
     require(capacity >= least, f"a capacity of at least {least} rows", capacity)
     require(np.isfinite(bound), "a finite bound", bound)
-    world = load_compiled_environment(config) if environment is None else environment
+    limit = config.max_episode_steps
+    world = load_compiled_environment(config) if game is None else game.environment(limit)
     if world is None:
         raise InputError(f"expected a compiled environment, got {config.environment}")
     limit = world.max_steps or config.max_episode_steps

@@ -231,9 +231,7 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
     agents, board = agents_of(config, world, label), load_board(world)
     environment = board.environment(agents.max_episode_steps)
     if ARMS[label].counted:
-        returns = train_counted(
-            agents, 1.0, config.plan_every, run.devices, environment=environment
-        )
+        returns = train_counted(agents, 1.0, config.plan_every, run.devices, game=board)
         return {"success": returns.tolist()}
     sight = observation_struct(environment)
     agent = make_agent(
