@@ -1,5 +1,6 @@
 """Tables and figures of the benchmark."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,8 @@ import scipy.stats
 from matplotlib.figure import Figure
 
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
-from rlreps.experiments.ours.contestants import CONTROLS
+from rlreps.experiments.ours.chains import is_named
+from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES
 from rlreps.plotting import MUTED, plot_components, series_style, styled
 from rlreps.stats import Interval, mean_interval, samples_to_reach
 from rlreps.study import (
@@ -185,6 +187,7 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     """
     config, arena = results.config, results.config.worlds[0]
     world, drawn = results.run.data[arena], {}
+    grid, cells = world.world.places()
     for name, each in results.cells.items():
         found = released()["cells"] if each["released"][0] else results.found
         features = found[name].get("features")
@@ -197,11 +200,30 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     maps, cosines = aligned_maps(exact, drawn)
     figure = plot_components(
         {name: each[:, :_PICTURES] for name, each in {"M̃": exact, **maps}.items()},
-        bins=config.bins,
-        cells=world.model.cells,
+        grid=grid,
+        cells=cells,
         cosines={name: each[:_PICTURES] for name, each in cosines.items()},
     )
     return None, figure
+
+
+def about_worlds(results: Results[Config]) -> str:
+    """Describe the named worlds among a run's worlds: what networks see, and which rows are out."""
+    told = []
+    for name in filter(is_named, results.config.worlds):
+        chain = results.run.data[name]
+        world, encoder = chain.world, results.config.encoder.name
+        sees = " x ".join(map(str, world.observations.shape[1:]))
+        told.append(
+            f"{name} is a game of {world.num_states:,} states, which starts again after its end. "
+            f"All objectives see {sees} numbers through one encoder ({encoder}). Policies and "
+            "rewards of values are smooth in the states' coordinates, or numbers without any. "
+        )
+        out: dict[str, list[str]] = {}
+        for row in (*OBJECTIVES, *CONTROLS):
+            out.setdefault(chain.objection(row), []).append(row.method)
+        told += [f"Left out ({why}): {', '.join(rows)}. " for why, rows in out.items() if why]
+    return "".join(told)
 
 
 @styled
@@ -212,9 +234,9 @@ def draw_ranking(results: Results[Config]) -> tuple[None, Figure]:
     """
     tables = {value: by_world(results, value) for value in _RANKED}
     groups: dict[str, list[str]] = {}
-    for line in tables["subspace_distance"]:
+    for line in itertools.chain(*tables.values()):  # A method may lack a truth of its own.
         groups.setdefault(str(line["sees"]), []).append(str(line["method"]))
-    names = [name for sees in groups for name in (f"sees {sees}:", *groups[sees])]
+    names = [name for sees in groups for name in (f"sees {sees}:", *dict.fromkeys(groups[sees]))]
     texts = [f"{name} ({ADVISED[name]})" if name in ADVISED else name for name in names]
     figure = Figure(figsize=(8.2, 1.2 + 0.21 * len(names)))
     panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]

@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from jax import Array
+
 from rlreps import losses
-from rlreps.config import import_object, options
+from rlreps.config import configurable, import_object, options
+from rlreps.cumulants import Cumulants
 from rlreps.errors import InputError, own_code, require, require_choice
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
@@ -14,10 +17,13 @@ from rlreps.successor.exact import ChainTruths, Truth
 BEHIND = "walk behind the constant"
 """Truth of objectives that leave out the constant function."""
 
+LOGARITHM = "log M̃"
+"""Truth of contrastive objectives, for chains in which every state may follow every other."""
+
 TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
     "Ψ": lambda chain: chain.successor_measure(centred=True),
     "M̃": ChainTruths.density_ratio,
-    "log M̃": ChainTruths.log_density_ratio,
+    LOGARITHM: ChainTruths.log_density_ratio,
     "walk": ChainTruths.walk,
     BEHIND: lambda chain: chain.walk().behind_constant(),
     "walk, largest |λ|": ChainTruths.largest_of_walk,
@@ -91,10 +97,10 @@ OBJECTIVES = (
     Row("spectral contrastive", losses.SpectralContrastive(), towers=True),
     Row("NestedLoRA", losses.NestedLora(), **_NESTED),
     Row("NestedLoRA, sequential", _SEQUENTIAL, **_NESTED),
-    Row("InfoNCE", losses.InfoNCE(), truth="log M̃", towers=True),
+    Row("InfoNCE", losses.InfoNCE(), truth=LOGARITHM, towers=True),
     Row(
         *("TD InfoNCE", losses.TDInfoNCE(), "averaging_rate", _RATES),
-        **{**_STEPS, "truth": "log M̃", "towers": True},
+        **{**_STEPS, "truth": LOGARITHM, "towers": True},
     ),
     Row(
         *("TD low rank", losses.TDLowRank(), "averaging_rate", _RATES),
@@ -113,6 +119,22 @@ OBJECTIVES = (
     Row("BYOL-γ", _FUTURE_SELF, "averaging_rate", (0.03, 0.3, 1.0), truth="walk, largest |λ|"),
 )
 """Every objective that is compared."""
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class OfPixels:
+    """Cumulants of the pixels of frames [b, height, width, channels]."""
+
+    family: Cumulants
+
+    def init(self, key: Array, num_tasks: int) -> Any:
+        """Draw cumulants."""
+        return self.family.init(key, num_tasks)
+
+    def apply(self, params: Any, frames: Array) -> Array:
+        """Evaluate the cumulants, [b, t]."""
+        return self.family.apply(params, frames.reshape(len(frames), -1))
 
 
 def row_of(place: str) -> Row:
