@@ -19,6 +19,7 @@ from rlreps.plotting.maps import (
 from rlreps.plotting.style import (
     MUTED,
     figure_bytes,
+    plain_log_ticks,
     require_figure,
     save_figure,
     series_style,
@@ -32,6 +33,7 @@ __all__ = [
     "Panel",
     "figure_bytes",
     "over_runs",
+    "plain_log_ticks",
     "plot_components",
     "plot_coverage",
     "plot_curves",

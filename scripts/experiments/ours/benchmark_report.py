@@ -14,7 +14,14 @@ from matplotlib.figure import Figure
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.chains import is_named
 from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES
-from rlreps.plotting import MUTED, plot_components, series_style, styled
+from rlreps.plotting import (
+    MUTED,
+    plain_log_ticks,
+    plot_components,
+    plot_slices,
+    series_style,
+    styled,
+)
 from rlreps.stats import Interval, mean_interval, samples_to_reach
 from rlreps.study import (
     STEP,
@@ -198,13 +205,16 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     behind = world.truth("M̃").behind_constant().first(config.tuned_at).functions
     exact = behind / np.linalg.norm(behind, axis=0)
     maps, cosines = aligned_maps(exact, drawn)
-    figure = plot_components(
-        {name: each[:, :_PICTURES] for name, each in {"M̃": exact, **maps}.items()},
-        grid=grid,
-        cells=cells,
-        cosines={name: each[:_PICTURES] for name, each in cosines.items()},
-    )
-    return None, figure
+    shown: Any = {
+        "components": {name: each[:, :_PICTURES] for name, each in {"M̃": exact, **maps}.items()},
+        "grid": grid,
+        "cells": cells,
+        "cosines": {name: each[:_PICTURES] for name, each in cosines.items()},
+    }
+    if len(grid.bins) < 3:
+        return None, plot_components(**shown)
+    # Means over the other coordinates would hide what depends on them.
+    return None, plot_slices(**shown, values=world.world.about.get("values"), most=1)
 
 
 def about_worlds(results: Results[Config]) -> str:
@@ -255,7 +265,7 @@ def draw_ranking(results: Results[Config]) -> tuple[None, Figure]:
         )
         axes.set(xlabel=_RANKED[value], xscale="linear" if value == "r2" else "log")
         if value != "r2":
-            axes.xaxis.set_major_formatter("{x:g}")
+            plain_log_ticks(axes.xaxis)
         axes.grid(visible=True)
     panels[0].set_yticks(range(len(names)), texts)
     panels[0].set_ylim(len(names) - 0.4, -0.6)  # The first on top.
