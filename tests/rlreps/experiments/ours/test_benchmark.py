@@ -373,6 +373,10 @@ def test_the_ranking_shows_the_page_s_means_with_the_closest_of_a_group_first(re
     page = (Path(__file__).parents[4] / "docs/results/benchmark.md").read_text("utf-8")
     (x,) = [x for x, place in values.lines[0].get_xydata() if shown[int(place)].startswith("ALLO")]
     assert f"| ALLO | futures | walk | {x:.3f} |" in page.partition("### Values")[2]
+    none = {("TD low rank", world): {"subspace_distance": math.nan} for world in Config().worlds}
+    ends = results_of(EXPERIMENT, Config(), rows_of_ends(none))
+    own = benchmark_report.draw_ranking(ends)[1].axes[0]
+    assert "TD low rank" in [text.get_text() for text in own.get_yticklabels()]
 
 
 @pytest.mark.experiments
