@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.chains import is_named
-from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES
+from rlreps.experiments.ours.contestants import CONTROLS, OF_PLANE
 from rlreps.plotting import (
     MUTED,
     plain_log_ticks,
@@ -221,18 +221,17 @@ def about_worlds(results: Results[Config]) -> str:
     """Describe the named worlds among a run's worlds: what networks see, and which rows are out."""
     told = []
     for name in filter(is_named, results.config.worlds):
-        chain = results.run.data[name]
-        world, encoder = chain.world, results.config.encoder.name
-        sees = " x ".join(map(str, world.observations.shape[1:]))
+        chain, encoder = results.run.data[name], results.config.encoder.name
+        states, *sees = chain.world.observations.shape
         told.append(
-            f"{name} is a game of {world.num_states:,} states, which starts again after its end. "
-            f"All objectives see {sees} numbers through one encoder ({encoder}). Policies and "
-            "rewards of values are smooth in the states' coordinates, or numbers without any. "
+            f"{name} is a game of {states:,} states, which starts again after its end. All "
+            f"objectives see {' x '.join(map(str, sees))} numbers through one encoder ({encoder}). "
+            "Policies and rewards of values are smooth in the states' coordinates, or numbers "
+            "without any. "
         )
-        out: dict[str, list[str]] = {}
-        for row in (*OBJECTIVES, *CONTROLS):
-            out.setdefault(chain.objection(row), []).append(row.method)
-        told += [f"Left out ({why}): {', '.join(rows)}. " for why, rows in out.items() if why]
+        if not chain.in_plane:
+            out = "; ".join(row.method for row in OF_PLANE)
+            told.append(f"Left out, since agents do not see their place in a plane: {out}. ")
     return "".join(told)
 
 

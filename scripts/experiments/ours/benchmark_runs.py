@@ -20,7 +20,13 @@ from rlreps.encoders import MLP, Convolutional, Cosine, Encoder, TwoTowers
 from rlreps.errors import InputError, require
 from rlreps.experiments.ours import few_labels
 from rlreps.experiments.ours.chains import PENDULUM, KnownChain
-from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES, OfPixels, Row
+from rlreps.experiments.ours.contestants import (
+    CONTROLS,
+    OBJECTIVES,
+    OF_PLANE,
+    OfPixels,
+    Row,
+)
 from rlreps.files import parse_json
 from rlreps.losses import CumulantDifferences
 from rlreps.study import Frame, Run, in_path
@@ -93,7 +99,7 @@ def in_world(config: Config, name: str) -> Config:
     world = KnownChain.of(name, config.bins, config.discount)
     states, shape = world.world.num_states, world.inputs.shape[1:]
     require(states > config.tuned_at, f"a world of more than {config.tuned_at} states", states)
-    rows = tuple(row for row in config.rows if not world.objection(row))
+    rows = tuple(row for row in config.rows if world.in_plane or row not in OF_PLANE)
     require(bool(rows), "a preset and an objective to train in the world", "none")
     encoder, batch, rates = config.encoder, config.batch, config.rates
     if len(shape) == 3:

@@ -17,16 +17,7 @@ from rlreps.cumulants import RandomFourier
 from rlreps.encoders import cosine_products, lowest_frequencies
 from rlreps.envs import load_arena
 from rlreps.errors import InputError, require
-from rlreps.experiments.ours.contestants import (
-    BEHIND,
-    COSINES,
-    COUNTED,
-    FIXED_POINT,
-    LOGARITHM,
-    RANDOM,
-    TRUTHS,
-    Row,
-)
+from rlreps.experiments.ours.contestants import BEHIND, COSINES, COUNTED, FIXED_POINT, TRUTHS, Row
 from rlreps.sources import Source, chain_source, matrix_source
 from rlreps.successor import BoxGrid, Grid, cell_moves
 from rlreps.successor.exact import ChainTruths, TabularModel, Truth
@@ -43,7 +34,6 @@ _TORQUES = (-2.0, 0.0, 2.0)
 
 _SAMPLES = 64
 """Number of steps of the pendulum from each cell with each torque."""
-
 
 _SQUARES = (4, 2, 1)
 """Sides of the squares of pixels that may be averaged."""
@@ -126,14 +116,6 @@ class KnownChain:
         """Coordinates of the states in the unit cube, [n, k]; their numbers without any."""
         grid, cells = self.world.places()
         return np.asarray(grid.unit_centres()[cells])
-
-    def objection(self, row: Row) -> str:
-        """Say why a row makes no sense in this world; empty if it does."""
-        if row in (COSINES, RANDOM) and not self.in_plane:
-            return "agents do not see their place in a plane"
-        if row.truth == LOGARITHM and float(self.chain.successor.min()) <= 0.0:
-            return "log M̃ is not defined, since some state cannot follow another"
-        return ""
 
     @property
     def in_plane(self) -> bool:

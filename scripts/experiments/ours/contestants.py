@@ -17,13 +17,10 @@ from rlreps.successor.exact import ChainTruths, Truth
 BEHIND = "walk behind the constant"
 """Truth of objectives that leave out the constant function."""
 
-LOGARITHM = "log M̃"
-"""Truth of contrastive objectives, for chains in which every state may follow every other."""
-
 TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
     "Ψ": lambda chain: chain.successor_measure(centred=True),
     "M̃": ChainTruths.density_ratio,
-    LOGARITHM: ChainTruths.log_density_ratio,
+    "log M̃": ChainTruths.log_density_ratio,
     "walk": ChainTruths.walk,
     BEHIND: lambda chain: chain.walk().behind_constant(),
     "walk, largest |λ|": ChainTruths.largest_of_walk,
@@ -69,7 +66,10 @@ class Row:
 COSINES = Row("cosines, no data", sees="nothing")
 RANDOM = Row("random features, no data", sees="nothing")
 COUNTED = Row("counted model", sees="transitions")
-CONTROLS = (COSINES, RANDOM, COUNTED)
+OF_PLANE = (COSINES, RANDOM)
+"""Controls for agents that see their place in a plane."""
+
+CONTROLS = (*OF_PLANE, COUNTED)
 
 _ENTRIES: Any = {"sees": "entries", "truth": "Ψ"}
 _IN_ORDER: Any = {"truth": "walk", "ordered": True}
@@ -97,10 +97,10 @@ OBJECTIVES = (
     Row("spectral contrastive", losses.SpectralContrastive(), towers=True),
     Row("NestedLoRA", losses.NestedLora(), **_NESTED),
     Row("NestedLoRA, sequential", _SEQUENTIAL, **_NESTED),
-    Row("InfoNCE", losses.InfoNCE(), truth=LOGARITHM, towers=True),
+    Row("InfoNCE", losses.InfoNCE(), truth="log M̃", towers=True),
     Row(
         *("TD InfoNCE", losses.TDInfoNCE(), "averaging_rate", _RATES),
-        **{**_STEPS, "truth": LOGARITHM, "towers": True},
+        **{**_STEPS, "truth": "log M̃", "towers": True},
     ),
     Row(
         *("TD low rank", losses.TDLowRank(), "averaging_rate", _RATES),

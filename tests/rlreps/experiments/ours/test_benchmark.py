@@ -211,7 +211,7 @@ def test_pictures_have_a_convolutional_network_and_no_controls_of_a_plane(
     results.run.data = {config.worlds[0]: game}
     told = benchmark_report.about_worlds(results)
     assert "6 x 7 x 3 numbers through one encoder (convolutional)" in told
-    assert told.endswith("their place in a plane): cosines, no data, random features, no data. ")
+    assert told.endswith("their place in a plane: cosines, no data; random features, no data. ")
     vectors = save_game(tmp_path / "vectors.npz", np.asarray(game.inputs[:, 0, :, 0]))
     assert benchmark_runs.in_world(Config(), vectors).encoder.num_inputs == 7
     # Averages over squares would make these two alike.
