@@ -22,8 +22,8 @@ import numpy as np
 from rlreps.config import as_json
 from rlreps.errors import require
 from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
+from rlreps.experiments.ours.chains import KnownChain
 from rlreps.experiments.ours.contestants import Row
-from rlreps.experiments.ours.worlds import World
 from rlreps.files import read_json, write_atomically
 from rlreps.study import in_path, product_cells
 
@@ -42,14 +42,14 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def update_seconds(run: Path, row: Row, world: World, d: int) -> float | None:
+def update_seconds(run: Path, row: Row, world: KnownChain, d: int) -> float | None:
     """Measure the time of one update of one seed, the least over repeats; None if it failed."""
     name = in_path(TRIALS.format(row=row, world=CONFIG.worlds[0]))
     tuned = read_json(run / "parts" / f"{name}.json")
     if "trials" not in tuned:
         return None
     rate, value, _ = tuned["trials"][0]
-    learner = learner_of(CONFIG, row, d, rate, value)
+    learner = learner_of(CONFIG, world, row, d, rate, value)
     seeds = range(CONFIG.num_seeds)
     result, _ = trained(
         world, row, [learner] * len(seeds), seeds, steps=UPDATES * REPEATS, evaluate_every=UPDATES
@@ -60,7 +60,7 @@ def update_seconds(run: Path, row: Row, world: World, d: int) -> float | None:
 
 def retime(run: Path) -> None:
     """Replace the seconds in a run's parts, after all updates are timed."""
-    world, costs = World.of(CONFIG.worlds[0], CONFIG.bins, CONFIG.discount), {}
+    world, costs = KnownChain.of(CONFIG.worlds[0], CONFIG.bins, CONFIG.discount), {}
     for row in CONFIG.rows:
         for d in CONFIG.dimensions if row.objective is not None else ():
             costs[row.method, d] = cost = update_seconds(run, row, world, d)

@@ -7,6 +7,7 @@ from typing import Literal
 from rlreps.app.command import command_class
 from rlreps.app.job import takes
 from rlreps.experiments import EXPERIMENTS
+from rlreps.runs.progress import progress_bar
 from rlreps.study.experiment import StudyRun
 
 _HELP = """{description}
@@ -17,19 +18,24 @@ Args:
         npz); by default MNIST is downloaded through scikit-learn, if it is installed.
     objective: module:name of an objective of your own. Only this objective is tuned and trained;
         with the preset laptop, the report compares it with the released rows of the others.
+    world: A world of ``rlreps worlds list``, or the path of a world's file, instead of the preset's
+        worlds. An encoder that suits its observations replaces the preset's, and d is one number.
 """
 
 
 def command_of(name: str) -> type:
     """Make the command of an experiment with the options that it takes."""
-    entry, own = EXPERIMENTS[name], ("data", "objective")
+    entry, own = EXPERIMENTS[name], ("data", "objective", "world")
 
     @takes(
         *(option for option in entry.takes if option not in own),
         shares_devices=entry.shares_devices,
     )
     def experiment(
-        preset: str = "laptop", data: Path | None = None, objective: str | None = None
+        preset: str = "laptop",
+        data: Path | None = None,
+        objective: str | None = None,
+        world: str | None = None,
     ) -> StudyRun:
         found = entry.load()
         config = found.presets[preset]
@@ -37,6 +43,12 @@ def command_of(name: str) -> type:
             from rlreps.experiments.ours.contestants import row_of
 
             config = dataclasses.replace(config, rows=(row_of(objective),))
+        if world is not None:
+            from rlreps.experiments.ours.benchmark_runs import in_world
+            from rlreps.worlds import load
+
+            load(world, progress=progress_bar)  # Builds a world that is not in the cache.
+            config = in_world(config, world)
         return StudyRun(experiment=found, config=config, data=data)
 
     experiment.__annotations__["preset"] = Literal[tuple(entry.presets)]

@@ -17,6 +17,7 @@ from .puddle_world import plot_environment as plot_environment
 from .puddle_world import plot_policy_and_value as plot_policy_and_value
 from .style import MUTED as MUTED
 from .style import figure_bytes as figure_bytes
+from .style import plain_log_ticks as plain_log_ticks
 from .style import require_figure as require_figure
 from .style import save_figure as save_figure
 from .style import series_style as series_style

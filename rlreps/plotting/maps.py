@@ -166,11 +166,12 @@ def plot_slices(
     cells: ArrayLike,
     values: Mapping[str, Sequence[str]] | None = None,
     cosines: Mapping[str, ArrayLike] | None = None,
+    most: int = _MOST_SLICES,
 ) -> Figure:
     """Draw components as maps over the first two coordinates, one for each value of the others.
 
-    For games: maps over the agent's position, for each direction and for what it carries. At most
-    eight slices are drawn, those with most states. A place of several states shows their mean.
+    For games: maps over the agent's position, for each direction and for what it carries. The
+    slices with most states are drawn. A place of several states shows their mean.
 
     Args:
         components: Sets by name, each [n, k].
@@ -178,6 +179,7 @@ def plot_slices(
         cells: Cell of each state, [n].
         values: Name of a coordinate → names of its values 0, 1, ...
         cosines: By set, |cosine| [k] of each component with the true one, below its first slice.
+        most: Largest number of slices.
 
     Raises:
         InputError: For a grid of two axes or fewer, or sets that do not fit the states.
@@ -193,7 +195,7 @@ def plot_slices(
     for name, given in components.items():
         table = np.asarray(given, np.float64)
         require(table.ndim == 2 and len(table) == len(at), f"{name!r} [{len(at)}, k]", table.shape)
-        for chosen in np.sort(np.argsort(-counts, kind="stable")[:_MOST_SLICES]):
+        for chosen in np.sort(np.argsort(-counts, kind="stable")[:most]):
             here = slices.ravel() == chosen
             said = _spell_slice(grid.names[2:], others[chosen], values or {})
             label = said if len(components) == 1 else f"{name}: {said}"
@@ -318,7 +320,9 @@ def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
     axes.tick_params(labelsize=7.0, length=0.0, pad=1.5)
     short = _named(grid)
     for axis, (low, high, name) in zip((axes.xaxis, axes.yaxis), ends, strict=False):
-        numbers = [f"{end:.3g}".replace("-", "\N{MINUS SIGN}") for end in (low, high)]
+        # Centres in single precision leave a lattice's ends beside 0.
+        ends_of = [0.0 if abs(end) < 1e-6 * (high - low) else end for end in (low, high)]
+        numbers = [f"{end:.3g}".replace("-", "\N{MINUS SIGN}") for end in ends_of]
         labels = [numbers[0], name if short else "", numbers[1]]
         texts = axis.set_ticks([low, (low + high) / 2, high], labels=labels)
         if not short:  # Long numbers of two axes, or of two maps, would meet at a corner.

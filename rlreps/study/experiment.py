@@ -52,8 +52,8 @@ def make_frame(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
 
 
-Part: TypeAlias = str | Curve | Drawn | Tabulated
-"""Paragraphs, a figure or a table."""
+Part: TypeAlias = str | Callable[[Results[Any]], str] | Curve | Drawn | Tabulated
+"""Paragraphs, or a function that writes them; a figure or a table."""
 
 
 def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
@@ -63,8 +63,10 @@ def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Se
     for part in parts:
         if isinstance(part, str):
             texts.append(text_of(part, results))
-        else:
+        elif isinstance(part, Curve | Drawn | Tabulated):
             shown += part.show(results)
+        else:
+            texts.append(part(results))
     return page.Section(
         title=title,
         text="\n\n".join(filter(None, texts)),

@@ -314,6 +314,17 @@ class World:
         more = {name: getattr(self, name) for name in ("coordinates", "transition_rewards")}
         return found | {name: array for name, array in more.items() if array is not None}
 
+    def restarted(self) -> "World":
+        """Return the game without an end: terminal states lead to first states, and pay nothing."""
+        ends = scipy.sparse.csr_array(np.repeat(self.terminal, self.num_actions)[:, None] * 1.0)
+        going = scipy.sparse.diags_array(1.0 - ends.toarray().ravel()) @ self.transitions
+        return dataclasses.replace(
+            self,
+            transitions=scipy.sparse.csr_array(going + ends @ scipy.sparse.csr_array([self.start])),
+            terminal=np.zeros_like(self.terminal),
+            transition_rewards=None,
+        )
+
     def environment(self, max_steps: int | None = None) -> TableEnvironment:
         """Return a compiled copy: an ``Environment`` in JAX that looks its observations up.
 

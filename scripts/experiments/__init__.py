@@ -27,9 +27,9 @@ class Entry:
         presets: Preset → duration of a recorded run, or a description of the preset. Runs were
             timed on two cores, some beside other work, so a time only indicates the order of
             magnitude.
-        takes: Options of its command: ``data``, ``objective``, ``devices``, ``jobs``. An experiment
-            may compute several parts at a time (``jobs``, and with it ``executor``) if no claim is
-            judged by measured times.
+        takes: Options of its command: ``data``, ``objective``, ``world``, ``devices``, ``jobs``. An
+            experiment may compute several parts at a time (``jobs``, and with it ``executor``) if
+            no claim is judged by measured times.
         shares_devices: Whether the experiment distributes many small runs over all cores or
             accelerators.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
@@ -38,7 +38,7 @@ class Entry:
     module: str
     description: str
     presets: Mapping[str, str]
-    takes: Sequence[Literal["data", "objective", "devices", "jobs"]] = ()
+    takes: Sequence[Literal["data", "objective", "world", "devices", "jobs"]] = ()
     shares_devices: bool = False
     one_lapack_thread: bool = False
 
@@ -138,7 +138,7 @@ EXPERIMENTS: dict[str, Entry] = {
             "more seeds, trials and updates",
             released="the released results, drawn without training, about a minute",
         ),
-        takes=["objective", "jobs"],
+        takes=["objective", "world", "jobs"],
     ),
     "few-labels": Entry(
         "ours.few_labels",

@@ -4,12 +4,12 @@
 singular functions of the density ratio M̃, and to values? How many updates, seconds and environment
 steps does it take?
 
-**Worlds** are chains between 20 x 20 cells under the random policy: cells of the position in an
-arena, or cells of the angle and the velocity of Gymnasium's pendulum. A chain is estimated once,
-from 256 moves from each cell by each action (the pendulum's from 64 moves by each of three
-torques). The estimated chain then is the world itself, so that every truth is exact. States are
-drawn uniformly. All objectives see the two coordinates through the same encoder, whose cosines can
-represent any function of the cells.
+**Worlds** are chains of states under the random policy. By default, states are 20 x 20 cells: of
+the position in an arena, or of the angle and the velocity of Gymnasium's pendulum. A chain of cells
+is estimated once, from 256 moves from each cell by each action (the pendulum's from 64 moves by
+each of three torques). The estimated chain then is the world itself, so that every truth is exact.
+States are drawn uniformly. All objectives see the two coordinates of a cell through the same
+encoder, whose cosines can represent any function of the cells.
 
 **Rows.** An objective sees entries of the successor measure Ψ (columns centred), transitions
 (s, s'), or futures (s, s⁺), s⁺ from the normalised successor measure. A transition costs one
@@ -48,8 +48,8 @@ from rlreps.experiments.ours.benchmark_runs import (
     released_rows,
     tune,
 )
+from rlreps.experiments.ours.chains import PENDULUM, KnownChain
 from rlreps.experiments.ours.contestants import CONTROLS, COUNTED, OBJECTIVES
-from rlreps.experiments.ours.worlds import PENDULUM, World
 from rlreps.stats import Verdict, all_of
 from rlreps.study import (
     STEP,
@@ -95,13 +95,13 @@ PRESETS = {
 }
 
 
-def check(config: Config, _: object) -> dict[str, World]:
-    """Estimate the worlds' chains.
+def check(config: Config, _: object) -> dict[str, KnownChain]:
+    """Make the worlds' chains.
 
     Raises:
         InputError: If no row can be trained in any world.
     """
-    worlds = {arena: World.of(arena, config.bins, config.discount) for arena in config.worlds}
+    worlds = {name: KnownChain.of(name, config.bins, config.discount) for name in config.worlds}
     faults = {}
     if not config.rows:  # Released results need no training.
         return worlds
@@ -215,6 +215,7 @@ EXPERIMENT = Experiment(
         "Table": [
             "{config.num_seeds} seeds, {config.steps:,} updates, {config.trials} trials of each "
             "objective in each world.",
+            report.about_worlds,
             design_of(__doc__),
             Drawn(
                 name="ranking",

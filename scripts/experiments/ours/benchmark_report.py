@@ -1,5 +1,6 @@
 """Tables and figures of the benchmark."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,8 +12,16 @@ import scipy.stats
 from matplotlib.figure import Figure
 
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
-from rlreps.experiments.ours.contestants import CONTROLS
-from rlreps.plotting import MUTED, plot_components, series_style, styled
+from rlreps.experiments.ours.chains import is_named
+from rlreps.experiments.ours.contestants import CONTROLS, OF_PLANE
+from rlreps.plotting import (
+    MUTED,
+    plain_log_ticks,
+    plot_components,
+    plot_slices,
+    series_style,
+    styled,
+)
 from rlreps.stats import Interval, mean_interval, samples_to_reach
 from rlreps.study import (
     STEP,
@@ -185,6 +194,7 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     """
     config, arena = results.config, results.config.worlds[0]
     world, drawn = results.run.data[arena], {}
+    grid, cells = world.world.places()
     for name, each in results.cells.items():
         found = released()["cells"] if each["released"][0] else results.found
         features = found[name].get("features")
@@ -195,13 +205,34 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     behind = world.truth("M̃").behind_constant().first(config.tuned_at).functions
     exact = behind / np.linalg.norm(behind, axis=0)
     maps, cosines = aligned_maps(exact, drawn)
-    figure = plot_components(
-        {name: each[:, :_PICTURES] for name, each in {"M̃": exact, **maps}.items()},
-        bins=config.bins,
-        cells=world.model.cells,
-        cosines={name: each[:_PICTURES] for name, each in cosines.items()},
-    )
-    return None, figure
+    shown: Any = {
+        "components": {name: each[:, :_PICTURES] for name, each in {"M̃": exact, **maps}.items()},
+        "grid": grid,
+        "cells": cells,
+        "cosines": {name: each[:_PICTURES] for name, each in cosines.items()},
+    }
+    if len(grid.bins) < 3:
+        return None, plot_components(**shown)
+    # Means over the other coordinates would hide what depends on them.
+    return None, plot_slices(**shown, values=world.world.about.get("values"), most=1)
+
+
+def about_worlds(results: Results[Config]) -> str:
+    """Describe the named worlds among a run's worlds: what networks see, and which rows are out."""
+    told = []
+    for name in filter(is_named, results.config.worlds):
+        chain, encoder = results.run.data[name], results.config.encoder.name
+        states, *sees = chain.world.observations.shape
+        told.append(
+            f"{name} is a game of {states:,} states, which starts again after its end. All "
+            f"objectives see {' x '.join(map(str, sees))} numbers through one encoder ({encoder}). "
+            "Policies and rewards of values are smooth in the states' coordinates, or numbers "
+            "without any. "
+        )
+        if not chain.in_plane:
+            out = "; ".join(row.method for row in OF_PLANE)
+            told.append(f"Left out, since agents do not see their place in a plane: {out}. ")
+    return "".join(told)
 
 
 @styled
@@ -212,9 +243,9 @@ def draw_ranking(results: Results[Config]) -> tuple[None, Figure]:
     """
     tables = {value: by_world(results, value) for value in _RANKED}
     groups: dict[str, list[str]] = {}
-    for line in tables["subspace_distance"]:
+    for line in itertools.chain(*tables.values()):  # A method may lack a truth of its own.
         groups.setdefault(str(line["sees"]), []).append(str(line["method"]))
-    names = [name for sees in groups for name in (f"sees {sees}:", *groups[sees])]
+    names = [name for sees in groups for name in (f"sees {sees}:", *dict.fromkeys(groups[sees]))]
     texts = [f"{name} ({ADVISED[name]})" if name in ADVISED else name for name in names]
     figure = Figure(figsize=(8.2, 1.2 + 0.21 * len(names)))
     panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
@@ -233,7 +264,7 @@ def draw_ranking(results: Results[Config]) -> tuple[None, Figure]:
         )
         axes.set(xlabel=_RANKED[value], xscale="linear" if value == "r2" else "log")
         if value != "r2":
-            axes.xaxis.set_major_formatter("{x:g}")
+            plain_log_ticks(axes.xaxis)
         axes.grid(visible=True)
     panels[0].set_yticks(range(len(names)), texts)
     panels[0].set_ylim(len(names) - 0.4, -0.6)  # The first on top.

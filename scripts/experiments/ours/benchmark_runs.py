@@ -12,15 +12,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax import Array
+from jax import Array, lax
 
 from rlreps.config import as_json, with_sizes
-from rlreps.encoders import Cosine, TwoTowers
+from rlreps.cumulants import Cumulants
+from rlreps.encoders import MLP, Convolutional, Cosine, Encoder, TwoTowers
 from rlreps.errors import InputError, require
 from rlreps.experiments.ours import few_labels
-from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES, Row
-from rlreps.experiments.ours.worlds import PENDULUM, World
+from rlreps.experiments.ours.chains import PENDULUM, KnownChain
+from rlreps.experiments.ours.contestants import (
+    CONTROLS,
+    OBJECTIVES,
+    OF_PLANE,
+    OfPixels,
+    Row,
+)
 from rlreps.files import parse_json
+from rlreps.losses import CumulantDifferences
 from rlreps.study import Frame, Run, in_path
 from rlreps.subspace import orthonormal_basis
 from rlreps.successor import unexplained_share
@@ -31,6 +39,9 @@ Found: TypeAlias = dict[str, Any]
 
 _ENCODER = Cosine(frequencies=19)
 
+_CHANNELS = (16, 16, 32)
+"""Channels of the convolutions that encode pictures."""
+
 _DRAWN = 10
 """Largest number of the first seed's features whose pictures are kept."""
 
@@ -40,7 +51,7 @@ class Config:
     """All rows in all worlds at every d.
 
     Attributes:
-        worlds: Arenas.
+        worlds: Arenas, the pendulum, or named worlds.
         bins: Cells along each axis; with 20, the walls of mazes lie along the cells' sides.
         rows: Objectives and controls.
         tuned_at: The d at which options are tuned.
@@ -64,7 +75,7 @@ class Config:
     steps: int = 2_000
     batch: int = 256
     evaluations: int = 40
-    encoder: Cosine = _ENCODER
+    encoder: Encoder = _ENCODER
     trials: int = 9
     rates: tuple[float, float] = (1e-3, 1e-1)
     tuning_seeds: int = 1
@@ -72,6 +83,41 @@ class Config:
     thresholds: tuple[float, ...] = (0.1, 0.03, 0.01)
     labels: int = 50
     draws: int = 5
+
+
+def in_world(config: Config, name: str) -> Config:
+    """Return a configuration for one named world: its encoder, its rows, and ``tuned_at`` alone.
+
+    Agents that see their place in a plane keep the encoder. A convolutional network encodes
+    pictures, from batches of a quarter of the rows; an MLP encodes all other observations. Both
+    have learning rates of their own.
+
+    Raises:
+        InputError: If there is no such world, its chain has no truth, it has too few or too many
+            states, or no row makes sense in it.
+    """
+    world = KnownChain.of(name, config.bins, config.discount)
+    states, shape = world.world.num_states, world.inputs.shape[1:]
+    require(states > config.tuned_at, f"a world of more than {config.tuned_at} states", states)
+    rows = tuple(row for row in config.rows if world.in_plane or row not in OF_PLANE)
+    require(bool(rows), "a preset and an objective to train in the world", "none")
+    encoder, batch, rates = config.encoder, config.batch, config.rates
+    if len(shape) == 3:
+        encoder, batch = Convolutional(frame_shape=shape, channels=_CHANNELS), batch // 4
+    elif not world.in_plane:
+        encoder = MLP(num_inputs=shape[0])
+    if encoder is not config.encoder:
+        rates = (3e-4, 1e-2)  # Of networks with hidden layers.
+    return dataclasses.replace(
+        config,
+        worlds=(name,),
+        rows=rows,
+        dimensions=(config.tuned_at,),
+        encoder=encoder,
+        batch=batch,
+        rates=rates,
+        labels=min(config.labels, states // 2),
+    )
 
 
 def attempted(make: Callable[..., Found]) -> Callable[..., Found]:
@@ -103,13 +149,20 @@ def forward(encoder: Any, params: Any, inputs: Array) -> Array:
     return features
 
 
-def learner_of(config: Config, row: Row, d: int, rate: float, value: float | None) -> Learner:
+def learner_of(
+    config: Config, world: KnownChain, row: Row, d: int, rate: float, value: float | None
+) -> Learner:
     """Make an objective's update at d, with a learning rate and a value of its tuned option."""
     assert row.objective is not None
     one = with_sizes(config.encoder, num_features=d)
     encoder = TwoTowers(one, one) if row.towers else one
-    sizes = {"num_features": d, "num_tasks": config.bins**2, "encoder_learning_rate": rate}
+    states, *shape = world.inputs.shape
+    sizes = {"num_features": d, "num_tasks": states, "encoder_learning_rate": rate}
     objective = with_sizes(row.objective, encoder=encoder, **sizes)
+    if isinstance(objective, CumulantDifferences):
+        family: Cumulants = with_sizes(objective.cumulants, num_inputs=math.prod(shape))
+        family = family if len(shape) == 1 else OfPixels(family)
+        objective = dataclasses.replace(objective, cumulants=family)
     own: dict[str, Any] = {row.option: value} if row.option else {}
     own |= {"discount": config.discount} if hasattr(objective, "discount") else {}
     return Learner(
@@ -134,7 +187,7 @@ def figures(features: Array, truth: Truth, density: Truth) -> dict[str, Array]:
 
 
 def trained(
-    world: World, row: Row, learners: Sequence[Learner], seeds: Sequence[int], **options: Any
+    world: KnownChain, row: Row, learners: Sequence[Learner], seeds: Sequence[int], **options: Any
 ) -> tuple[TrainingResult, dict[str, npt.NDArray[np.float64]]]:
     """Train members in one program; return them and their measures [members, evaluations].
 
@@ -148,8 +201,9 @@ def trained(
         stack(learners),
         world.source(row),
         seeds=seeds,
+        # Otherwise XLA would fold convolutions of constants, for seconds.
         evaluate=lambda params, truth: figures(
-            forward(encoder, params, world.inputs), truth, density
+            forward(encoder, params, lax.optimization_barrier(world.inputs)), truth, density
         ),
         measured=jax.tree.map(lambda *each: jnp.asarray(np.stack(each), jnp.float32), *measured),
         **options,
@@ -202,10 +256,10 @@ def trials(config: Config, row: Row) -> list[tuple[float, float | None]]:
 
 
 @attempted
-def fitting(config: Config, row: Row, world: World) -> Found:
+def fitting(config: Config, row: Row, world: KnownChain) -> Found:
     """Check that an objective fits a world; ``failed`` says why it cannot be trained."""
     if row.objective is not None:
-        learner = learner_of(config, row, config.tuned_at, *trials(config, row)[0])
+        learner = learner_of(config, world, row, config.tuned_at, *trials(config, row)[0])
         learner.check(world.source(row))
     return {}
 
@@ -225,7 +279,7 @@ def tune(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
     tried, first = trials(config, row), config.num_seeds
     seeds = [*range(first, first + config.tuning_seeds)] * len(tried)
     learners = [
-        learner_of(config, row, config.tuned_at, *each)
+        learner_of(config, world, row, config.tuned_at, *each)
         for each in tried
         for _ in range(config.tuning_seeds)
     ]
@@ -266,7 +320,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
         if "failed" in tuned:
             return {"failed": f"tuning: {tuned['failed']}"}
         rate, value, _ = tuned["trials"][0]
-        learner = learner_of(config, row, d, rate, value)
+        learner = learner_of(config, world, row, d, rate, value)
         about = {"row": row, "d": d, "rate": rate, "value": value}
         how = run.training(name, config.steps, config.evaluations, every=10, **about)
         result, found = trained(world, row, [learner] * len(seeds), seeds, **how)
@@ -278,11 +332,11 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
     return {"values": values, "steps": [*steps], "features": pictures if d <= _DRAWN else None}
 
 
-def explained(config: Config, world: World, features: Array, seed: int) -> float:
+def explained(config: Config, world: KnownChain, features: Array, seed: int) -> float:
     """Compute R² of values at states without a label, the mean over draws of labelled states."""
     basis = np.asarray(orthonormal_basis(features)[0], np.float64) * len(features) ** 0.5
     how = few_labels.Config(discount=config.discount)
-    values = few_labels.value_functions(world.model, how, seed)
+    values = few_labels.value_functions(world.model, world.places, how, seed)
     rng = np.random.default_rng((seed, 1))
     orders = (rng.permutation(len(basis))[: config.labels] for _ in range(config.draws))
     return 1.0 - float(np.mean([unexplained_share([basis], values, each) for each in orders]))

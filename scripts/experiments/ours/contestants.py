@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from jax import Array
+
 from rlreps import losses
-from rlreps.config import import_object, options
+from rlreps.config import configurable, import_object, options
+from rlreps.cumulants import Cumulants
 from rlreps.errors import InputError, own_code, require, require_choice
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
@@ -63,7 +66,10 @@ class Row:
 COSINES = Row("cosines, no data", sees="nothing")
 RANDOM = Row("random features, no data", sees="nothing")
 COUNTED = Row("counted model", sees="transitions")
-CONTROLS = (COSINES, RANDOM, COUNTED)
+OF_PLANE = (COSINES, RANDOM)
+"""Controls for agents that see their place in a plane."""
+
+CONTROLS = (*OF_PLANE, COUNTED)
 
 _ENTRIES: Any = {"sees": "entries", "truth": "Ψ"}
 _IN_ORDER: Any = {"truth": "walk", "ordered": True}
@@ -113,6 +119,22 @@ OBJECTIVES = (
     Row("BYOL-γ", _FUTURE_SELF, "averaging_rate", (0.03, 0.3, 1.0), truth="walk, largest |λ|"),
 )
 """Every objective that is compared."""
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class OfPixels:
+    """Cumulants of the pixels of frames [b, height, width, channels]."""
+
+    family: Cumulants
+
+    def init(self, key: Array, num_tasks: int) -> Any:
+        """Draw cumulants."""
+        return self.family.init(key, num_tasks)
+
+    def apply(self, params: Any, frames: Array) -> Array:
+        """Evaluate the cumulants, [b, t]."""
+        return self.family.apply(params, frames.reshape(len(frames), -1))
 
 
 def row_of(place: str) -> Row:

@@ -61,6 +61,7 @@ from rlreps.study import (
     tabulate_wide,
 )
 from rlreps.successor import unexplained_share
+from rlreps.successor.exact import TabularModel
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"
@@ -135,16 +136,20 @@ PRESETS = {
 # --- What is measured -----------------------------------------------------------------------------
 
 
-def value_functions(model: CellModel, config: Config, seed: int) -> DoubleArray:
+def value_functions(
+    model: TabularModel, places: npt.NDArray[Any], config: Config, seed: int
+) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
-    Logits are random waves times ``POLICY_SHARPNESS``, rewards random networks.
+    Logits are random waves of the places [n, k] times ``POLICY_SHARPNESS``, rewards random networks
+    of the places.
     """
-    waves = RandomFourier(length_scale=_SMOOTH)
-    networks = RandomNetwork(input_scale=1.0 / _SMOOTH)
+    size = places.shape[1]
+    waves = RandomFourier(length_scale=_SMOOTH, num_inputs=size)
+    networks = RandomNetwork(input_scale=1.0 / _SMOOTH, num_inputs=size)
     actions = model.uniform.shape[1]
-    logits = _drawn(waves, config.num_policies * actions, seed, 0, model.centres)
-    rewards = _drawn(networks, config.num_rewards, seed, 1, model.centres)
+    logits = _drawn(waves, config.num_policies * actions, seed, 0, places)
+    rewards = _drawn(networks, config.num_rewards, seed, 1, places)
     columns = []
     for logit in POLICY_SHARPNESS * logits.reshape(model.num_states, -1, actions).swapaxes(0, 1):
         weights = np.exp(logit)
@@ -191,7 +196,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     how = dataclasses.replace(FIT, num_features=size, discount=discount, seed=seed)
     learned = mazes.fit_at_cells(arena, data, how)
     model = learned.model
-    values = value_functions(model, config, seed)
+    values = value_functions(model, model.centres, config, seed)
     tables = {
         LEARNED: [learned.features("singular").astype(np.float64)],
         WHITE: [learned.features("white").astype(np.float64)],

@@ -236,6 +236,11 @@ def test_slices_are_maps_over_a_place_for_each_value_of_the_other_coordinates():
     np.testing.assert_array_equal(np.ma.filled(closed, 0.0), [[1.0, 2.5, 0.0], [0.0] * 3])
     np.testing.assert_array_equal(np.ma.filled(opened, 0.0), [[4.0, 0.0, 5.5], [0.0] * 3])
     assert [axes.get_ylabel() for axes in figure.axes[:2]] == ["", "open"]
+    one = plot_slices({"truth": values}, grid=grid, cells=cells, most=1)
+    assert len(maps_of(one)) == 1
+    # The ends of a lattice may be rounded.
+    near = BoxGrid((-2e-9, 0.0), (1.0, 1.0), (2, 1))
+    assert "e\N{MINUS SIGN}" not in texts(plot_components({"truth": values[:2]}, grid=near))
     with pytest.raises(InputError, match="a grid of three coordinates or more"):
         plot_slices({"truth": values}, grid=BoxGrid((0,), (6,), (6,)), cells=np.arange(6))
     with pytest.raises(InputError, match=r"'truth' \[6, k\], got \(5, 1\)"):

@@ -66,18 +66,20 @@ def dense_chain(world, policy, terminal):
         policy,
         world.transitions.toarray().reshape(world.num_states, world.num_actions, -1),
     )
-    if terminal == "leave":
-        chain[world.terminal] = 0.0
+    if terminal != "absorb":
+        chain[world.terminal] = 0.0 if terminal == "leave" else world.start
     return chain
 
 
 @pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("terminal", ["leave", "absorb"])
+@pytest.mark.parametrize("terminal", ["leave", "absorb", "restart"])
 def test_the_successor_measure_is_the_dense_inverse(name, terminal):
     world = WORLDS[name]()
     policy = np.random.default_rng(1).dirichlet(np.ones(world.num_actions), world.num_states)
     chain = dense_chain(world, policy, terminal)
     expected = np.linalg.inv(np.eye(world.num_states) - 0.9 * chain)
+    if terminal == "restart":
+        world, terminal = world.restarted(), "absorb"
     solver = world.successor(policy, discount=0.9, terminal=terminal)
     np.testing.assert_allclose(solver.matrix, expected, atol=1e-10)
     if terminal == "absorb":

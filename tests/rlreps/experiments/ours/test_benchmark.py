@@ -21,6 +21,7 @@ from rlreps.errors import InputError
 from rlreps.experiments.ours import benchmark_report, benchmark_runs
 from rlreps.experiments.ours.benchmark import EXPERIMENT
 from rlreps.experiments.ours.benchmark_runs import Config
+from rlreps.experiments.ours.chains import PENDULUM, KnownChain
 from rlreps.experiments.ours.contestants import (
     COSINES,
     COUNTED,
@@ -30,10 +31,10 @@ from rlreps.experiments.ours.contestants import (
     Row,
     row_of,
 )
-from rlreps.experiments.ours.worlds import PENDULUM, World
 from rlreps.losses import GraphDrawing
 from rlreps.losses.pairs import PairObjective
 from rlreps.study import Run, product_cells
+from rlreps.worlds import World
 
 SMALL = Config(worlds=("sutton",), bins=5, encoder=Cosine(frequencies=4), batch=32, trials=12)
 BY_METHOD = {row.method: row for row in OBJECTIVES}
@@ -41,11 +42,11 @@ BY_METHOD = {row.method: row for row in OBJECTIVES}
 
 @pytest.fixture(scope="module")
 def world():
-    return World.of("sutton", SMALL.bins, SMALL.discount)
+    return KnownChain.of("sutton", SMALL.bins, SMALL.discount)
 
 
-def learner_of(row):
-    return benchmark_runs.learner_of(SMALL, row, 3, *benchmark_runs.trials(SMALL, row)[0])
+def learner_of(world, row):
+    return benchmark_runs.learner_of(SMALL, world, row, 3, *benchmark_runs.trials(SMALL, row)[0])
 
 
 def test_every_objective_has_the_same_budget_and_fits_what_it_sees(world):
@@ -55,16 +56,16 @@ def test_every_objective_has_the_same_budget_and_fits_what_it_sees(world):
         assert len({*map(str, tried)}) == SMALL.trials
         assert (row.option == "") == (row.values == ())
         for rate, value in tried:
-            learner = benchmark_runs.learner_of(SMALL, row, 3, rate, value)
+            learner = benchmark_runs.learner_of(SMALL, world, row, 3, rate, value)
             assert learner.optimizer.learning_rate == rate
             assert value is None or getattr(learner.objective, row.option) == value
-        learner_of(row).check(world.source(row))
-        assert world.own_truth(row, learner_of(row), 0).functions.shape == (25, 3)
+        learner_of(world, row).check(world.source(row))
+        assert world.own_truth(row, learner_of(world, row), 0).functions.shape == (25, 3)
 
 
 def test_cumulants_have_truths_of_their_own_and_complex_pairs_none(world):
     row = BY_METHOD["random cumulants by TD"]
-    spans = [world.own_truth(row, learner_of(row), seed).functions for seed in (0, 1)]
+    spans = [world.own_truth(row, learner_of(world, row), seed).functions for seed in (0, 1)]
     assert (
         np.abs(spans[0] @ np.linalg.pinv(spans[0]) - spans[1] @ np.linalg.pinv(spans[1])).max()
         > 0.01
@@ -72,7 +73,7 @@ def test_cumulants_have_truths_of_their_own_and_complex_pairs_none(world):
     cycle = dataclasses.replace(world.chain, transition=np.roll(np.eye(25), 1, axis=1))
     turning = dataclasses.replace(world, chain=cycle)
     assert BY_METHOD["TD low rank"].truth == FIXED_POINT
-    two = benchmark_runs.learner_of(SMALL, BY_METHOD["TD low rank"], 2, 0.01, 0.1)
+    two = benchmark_runs.learner_of(SMALL, world, BY_METHOD["TD low rank"], 2, 0.01, 0.1)
     assert turning.own_truth(BY_METHOD["TD low rank"], two, 0) is None
 
 
@@ -180,6 +181,68 @@ def test_a_benchmark_of_nothing_that_can_be_trained_is_refused_without_a_folder(
         benchmark_runs.trials(SMALL, tried)
 
 
+def save_game(path, seen):
+    """Save a walk to and fro, which starts at its left end and ends at the right one."""
+    places = np.arange(len(seen))
+    to = np.clip(np.stack([places - 1, places + 1], axis=1), 0, len(seen) - 1)
+    parts = {"terminal": places == places[-1], "start": (places == 0) * 1.0, "observations": seen}
+    World.from_arrays(next_states=to, rewards=to * 0.0, **parts).save(path)
+    return str(path)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """The configuration and the chain of a game of twenty pictures."""
+    frames = np.random.default_rng(0).integers(256, size=(20, 24, 28, 3), dtype=np.uint8)
+    name = save_game(tmp_path / "game.npz", frames)
+    config = benchmark_runs.in_world(Config(), name)
+    return config, KnownChain.of(name, config.bins, config.discount)
+
+
+def test_pictures_have_a_convolutional_network_and_no_controls_of_a_plane(
+    pictures, tmp_path, results_of
+):
+    config, game = pictures
+    assert config.encoder.frame_shape == (6, 7, 3)
+    assert (config.dimensions, config.labels) == ((10,), 10)
+    assert {*Config().rows} - {*config.rows} == {COSINES, RANDOM}
+    np.testing.assert_array_equal(game.chain.transition[19], np.eye(20)[0])  # It starts again.
+    results = results_of(EXPERIMENT, config, [])
+    results.run.data = {config.worlds[0]: game}
+    told = benchmark_report.about_worlds(results)
+    assert "6 x 7 x 3 numbers through one encoder (convolutional)" in told
+    assert told.endswith("their place in a plane: cosines, no data; random features, no data. ")
+    vectors = save_game(tmp_path / "vectors.npz", np.asarray(game.inputs[:, 0, :, 0]))
+    assert benchmark_runs.in_world(Config(), vectors).encoder.num_inputs == 7
+    # Averages over squares would make these two alike.
+    close = np.zeros((20, 24, 28, 1), np.uint8)
+    close[np.arange(20), 0, np.arange(20)] = 255
+    fine = save_game(tmp_path / "fine.npz", close)
+    assert benchmark_runs.in_world(Config(), fine).encoder.frame_shape == (24, 28, 1)
+
+
+@pytest.mark.integration
+def test_cumulants_of_pictures_have_a_truth(pictures):
+    config, game = pictures
+    row = BY_METHOD["random cumulants by TD"]
+    learner = benchmark_runs.learner_of(config, game, row, 10, 0.01, 0.1)
+    learner.check(game.source(row))
+    assert game.own_truth(row, learner, 0).functions.shape == (20, 10)
+
+
+def test_names_of_worlds_and_games_without_a_truth_are_refused_before_any_file(refused, tmp_path):
+    out = ["--preset", "smoke", "--out", str(tmp_path / "run")]
+    for name, said in {
+        "nowhere": "the name of a world to be one of atari-freeway-10, ",
+        "none.npz": "none.npz",
+        save_game(tmp_path / "few.npz", np.eye(3)): "a world of more than 3 states, got 3",
+    }.items():
+        assert said in refused("benchmark", "--world", name, *out)
+    out[1] = "released"
+    assert "to train" in refused("benchmark", "--world", "frozenlake-4x4", *out)
+    assert not (tmp_path / "run").exists()
+
+
 @configurable
 @dataclasses.dataclass(frozen=True)
 class Broken(PairObjective):
@@ -198,14 +261,14 @@ TINY = dataclasses.replace(
 
 @pytest.mark.integration
 def test_an_objective_that_fails_is_a_line_and_the_others_go_on(tmp_path, monkeypatch):
-    source = World.source
+    source = KnownChain.source
 
     def only_in_sutton(world, row):
-        if row.method == "choosy" and world.model.arena != "sutton":
+        if row.method == "choosy" and world.world.about["name"] != "sutton":
             raise InputError("expected entries, got none\nsecond line")
         return source(world, row)
 
-    monkeypatch.setattr(World, "source", only_in_sutton)
+    monkeypatch.setattr(KnownChain, "source", only_in_sutton)
     whole, choosy = (Row(each, GraphDrawing(), truth="walk") for each in ("whole", "choosy"))
     rows = (Row("broken", Broken(), truth="walk"), whole, choosy)
     summary = EXPERIMENT.run(dataclasses.replace(TINY, rows=rows), tmp_path / "run")
@@ -236,11 +299,11 @@ def test_errors_of_the_machine_end_the_run(error):
 def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypatch, results_of):
     row = BY_METHOD["random cumulants by TD"]
     config = dataclasses.replace(TINY, worlds=("sutton",), rows=(row,))
-    world = World.of("sutton", config.bins, config.discount)
-    learners = [benchmark_runs.learner_of(config, row, 2, 0.01, 0.1)] * 3
-    exact = World.own_truth
+    world = KnownChain.of("sutton", config.bins, config.discount)
+    learners = [benchmark_runs.learner_of(config, world, row, 2, 0.01, 0.1)] * 3
+    exact = KnownChain.own_truth
     monkeypatch.setattr(
-        World, "own_truth", lambda *given: None if given[-1] == 1 else exact(*given)
+        KnownChain, "own_truth", lambda *given: None if given[-1] == 1 else exact(*given)
     )
     _, found = benchmark_runs.trained(world, row, learners, range(3), steps=4, evaluate_every=2)
     assert np.isnan(found["subspace_distance"]).all(axis=1).tolist() == [False, True, False]
@@ -310,6 +373,10 @@ def test_the_ranking_shows_the_page_s_means_with_the_closest_of_a_group_first(re
     page = (Path(__file__).parents[4] / "docs/results/benchmark.md").read_text("utf-8")
     (x,) = [x for x, place in values.lines[0].get_xydata() if shown[int(place)].startswith("ALLO")]
     assert f"| ALLO | futures | walk | {x:.3f} |" in page.partition("### Values")[2]
+    none = {("TD low rank", world): {"subspace_distance": math.nan} for world in Config().worlds}
+    ends = results_of(EXPERIMENT, Config(), rows_of_ends(none))
+    own = benchmark_report.draw_ranking(ends)[1].axes[0]
+    assert "TD low rank" in [text.get_text() for text in own.get_yticklabels()]
 
 
 @pytest.mark.experiments
@@ -320,6 +387,17 @@ def test_an_objective_of_one_s_own_is_trained_alone(own_module, capsys):
     [line] = summary["benchmark"]
     assert line["method"] == "batch moments"
     assert line["subspace_distance"] < 0.3
+
+
+@pytest.mark.experiments
+def test_a_stochastic_game_is_a_world(tmp_path):
+    words = ["benchmark", "--preset", "smoke", "--world", "frozenlake-8x8"]
+    main([*words, "--out", str(tmp_path / "run"), "--quiet"])
+    lines = json.loads((tmp_path / "run/summary.json").read_text("utf-8"))["benchmark"]
+    found = {row["method"]: row for row in lines}
+    assert found["large batch"]["subspace_distance"] < 0.2
+    # Three features separate a complex pair: there is no fixed point, and a line in the ranking.
+    assert found["TD low rank"]["note"] == "no truth of its own for 2 of 2 seeds"
 
 
 @pytest.mark.experiments

@@ -1,7 +1,8 @@
-"""The benchmark's worlds: exact chains between cells, their truths, their batches, and controls."""
+"""The benchmark's worlds as chains that are known exactly: truths, batches, and controls."""
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import gymnasium
@@ -15,52 +16,112 @@ from rlreps import losses
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import cosine_products, lowest_frequencies
 from rlreps.envs import load_arena
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.experiments.ours.contestants import BEHIND, COSINES, COUNTED, FIXED_POINT, TRUTHS, Row
-from rlreps.experiments.ours.mazes import CellModel
 from rlreps.sources import Source, chain_source, matrix_source
 from rlreps.successor import BoxGrid, Grid, cell_moves
-from rlreps.successor.exact import ChainTruths, Truth
+from rlreps.successor.exact import ChainTruths, TabularModel, Truth
 from rlreps.training import Learner
+from rlreps.worlds import WORLDS, World, load
 
 PENDULUM = "Pendulum-v1"
 """Name of the world whose cells divide the angle and the velocity of Gymnasium's pendulum."""
+
+MOST_STATES = 2_000
+"""Largest number of states of a world."""
 
 _TORQUES = (-2.0, 0.0, 2.0)
 
 _SAMPLES = 64
 """Number of steps of the pendulum from each cell with each torque."""
 
+_SQUARES = (4, 2, 1)
+"""Sides of the squares of pixels that may be averaged."""
+
+
+def is_named(name: str) -> bool:
+    """Return whether a name is one of ``rlreps.worlds.WORLDS``, or a world's file."""
+    return name in WORLDS or name.endswith(".npz")
+
+
+def world_of(name: str, bins: int) -> World:
+    """Return a named world as networks see it, or the cells of an arena or of ``PENDULUM``.
+
+    A named world starts again after its end. The cells of an arena have no rewards.
+    """
+    if is_named(name):
+        return _for_networks(load(name).restarted())
+    if name == PENDULUM:
+        box = BoxGrid((-np.pi, -8.0), (np.pi, 8.0), (bins, bins))
+        to, centres = _pendulum(box), box.unit_centres()
+    else:
+        moves = cell_moves(load_arena(name), Grid(bins), jax.random.key(0))
+        to, centres = moves.to, np.asarray(Grid(bins).centres())[moves.cells]
+    rewards = np.zeros(to.shape[1::-1])
+    seen: Any = {"observations": centres, "coordinates": centres, "names": ("x", "y")}
+    return World.from_arrays(probabilities=to, rewards=rewards, about={"name": name}, **seen)
+
+
+def _for_networks(world: World) -> World:
+    """Flatten observations; average pictures over squares of pixels that keep states apart."""
+    states, *shape = world.observations.shape
+    scale = np.float32(255.0 if world.observations.dtype == np.uint8 else 1.0)
+    if len(shape) != 3:
+        flat = world.observations.reshape(states, -1) / scale
+        return dataclasses.replace(world, observations=flat)
+    for side in _SQUARES:
+        rows, columns = (length // side for length in shape[:2])
+        whole = world.observations[:, : rows * side, : columns * side]
+        squares = whole.reshape(states, rows, side, columns, side, -1)
+        seen = squares.mean(axis=(2, 4), dtype=np.float32) / scale
+        small = dataclasses.replace(world, observations=seen)
+        if side == 1 or (min(rows, columns) >= 6 and small.num_aliased == world.num_aliased):
+            break
+    return small
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class World:
-    """A chain between cells, known exactly.
+class KnownChain:
+    """A world under the random policy, known exactly.
 
     Attributes:
-        model: The cells as a decision process.
-        chain: The chain under the random policy.
+        world: The world, without terminal states.
+        chain: Its chain.
     """
 
-    model: CellModel
+    world: World
     chain: ChainTruths
     _truths: dict[str, Truth] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, arena: str, bins: int, discount: float) -> "World":
-        """Estimate the chain between the cells of an arena, or of ``PENDULUM``."""
-        if arena == PENDULUM:
-            box = BoxGrid((-np.pi, -8.0), (np.pi, 8.0), (bins, bins))
-            cells, to, centres = np.arange(box.num_cells), _pendulum(box), box.unit_centres()
-        else:
-            moves = cell_moves(load_arena(arena), Grid(bins), jax.random.key(0))
-            cells, to, centres = moves.cells, moves.to, Grid(bins).centres()[moves.cells]
-        model = CellModel(to, arena, cells, centres, centres)
-        return cls(model, ChainTruths(to.mean(axis=0), discount))
+    def of(cls, name: str, bins: int, discount: float) -> "KnownChain":
+        """Make the chain of a world, as for ``world_of``."""
+        world = world_of(name, bins)
+        most = f"a world of at most {MOST_STATES:,} states, whose truths are dense matrices"
+        require(world.num_states <= MOST_STATES, most, f"{world.num_states:,}")
+        return cls(world, ChainTruths(_moves(world).mean(axis=1), discount))
 
     @property
     def inputs(self) -> Array:
-        """Coordinates (x, y) of the states, [n, 2]."""
-        return jnp.asarray(self.model.centres)
+        """What networks see of the states, [n, ...]."""
+        return jnp.asarray(self.world.observations)
+
+    @cached_property
+    def model(self) -> TabularModel:
+        """The world as a decision process."""
+        return TabularModel(np.ascontiguousarray(_moves(self.world).swapaxes(0, 1)))
+
+    @cached_property
+    def places(self) -> npt.NDArray[np.float32]:
+        """Coordinates of the states in the unit cube, [n, k]; their numbers without any."""
+        grid, cells = self.world.places()
+        return np.asarray(grid.unit_centres()[cells])
+
+    @property
+    def in_plane(self) -> bool:
+        """Whether agents see their place in the unit square."""
+        seen = self.world.observations
+        return seen.shape[1:] == (2,) and np.array_equal(seen, self.places)
 
     def source(self, row: Row) -> Source:
         """Return the source of an objective's batches."""
@@ -69,9 +130,9 @@ class World:
             matrix = successor / (1.0 - self.chain.discount)
             centred = (matrix - matrix.mean(axis=0)).astype(np.float32)
             population = row.objective.needs_population
-            return matrix_source(centred, self.model.centres, with_population=population)
+            return matrix_source(centred, self.inputs, with_population=population)
         # One step by the normalised successor measure is a walk of random length, to a future.
-        return chain_source(chain if row.sees == "transitions" else successor, self.model.centres)
+        return chain_source(chain if row.sees == "transitions" else successor, self.inputs)
 
     def truth(self, name: str) -> Truth:
         """Return one of ``TRUTHS``, which is computed once."""
@@ -124,6 +185,12 @@ class World:
             model = ChainTruths(counts / counts.sum(axis=1, keepdims=True), self.chain.discount)
             tables.append(jnp.asarray(model.density_ratio().first(d).functions, jnp.float32))
         return tables
+
+
+def _moves(world: World) -> npt.NDArray[np.float64]:
+    """Return the probabilities of next states, [n, A, n]."""
+    states, actions = world.rewards.shape
+    return world.transitions.toarray().reshape(states, actions, states)
 
 
 def _pendulum(grid: BoxGrid) -> npt.NDArray[np.float64]:
