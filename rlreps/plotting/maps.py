@@ -184,6 +184,7 @@ def plot_slices(
     Raises:
         InputError: For a grid of two axes or fewer, or sets that do not fit the states.
     """
+    require_positive("most", most)
     require(len(grid.bins) >= 3, "a grid of three coordinates or more", grid.bins)
     plane = BoxGrid(grid.low[:2], grid.high[:2], grid.bins[:2], grid.names[:2])
     places = np.asarray(grid.centres())[np.asarray(cells)]
