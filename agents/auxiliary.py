@@ -56,7 +56,8 @@ class AuxiliaryConfig:
         head: Units of the hidden layers of the task's own head, which maps the torso's features to
             as many features for the objective; empty gives the objective the torso's features.
             ``explicit`` adds linear weights of its own in both cases.
-        tasks: Cumulants behind the task columns, one of ``TASKS``.
+        tasks: Cumulants behind the task columns, one of ``TASKS``. Objectives on pairs have their
+            own cumulants, if any.
         num_tasks: Task columns, drawn once at the start, 64 by default; ``Cells`` sets its own.
         discount_low: Lower end of the interval from which each column's discount is drawn
             uniformly.
@@ -117,7 +118,7 @@ class AuxiliaryConfig:
             return 2
         if self.horizon is not None:
             return self.horizon
-        high = self.discount_high
+        high = self.pair_discount if self.objective.needs_clips else self.discount_high
         return math.ceil(math.log(_LEFT_OUT) / math.log(high)) if high > 0.0 else 1
 
     def require_objective(self) -> None:
@@ -125,6 +126,11 @@ class AuxiliaryConfig:
         objective, name = self.objective, self.objective.name
         exact = "an auxiliary objective that needs no exact expectations"
         require(not objective.needs_population, exact, name)
+        if objective.needs_clips:
+            own = getattr(objective, "discount", None)
+            next_state = f"pair_discount 0, the next state, for {name} with its own discount"
+            require(own is None or self.pair_discount == 0.0, next_state, self.pair_discount)
+            require(self.length >= 2, "a horizon of 2 rows or more, for pairs", self.length)
         # The number of features is not known here: check for the smallest.
         with_sizes(objective, num_features=1).require_rows(self.sequences)
 

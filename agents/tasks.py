@@ -33,7 +33,7 @@ from rlreps.config import with_sizes
 from rlreps.cumulants import Cells, Cumulants
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_positive
-from rlreps.losses import Objective
+from rlreps.losses import CumulantDifferences, Objective
 from rlreps.losses.base import Encode, Metrics, Params, in_single_precision
 from rlreps.numerics import DecayedMean
 
@@ -116,11 +116,7 @@ class RepresentationTask(AuxiliaryTask):
         Raises:
             InputError: For observations of another shape or type than the task was made for.
         """
-        seen, expected = rows.observation, (self.sequences, self.length, *self.observation.shape)
-        require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
-        kind = f"observations of type {self.observation.dtype.name} (observation_dtype)"
-        require(seen.dtype == self.observation.dtype, kind, seen.dtype.name)
-        encode = in_single_precision(encode)
+        seen, encode = _checked(rows, self), in_single_precision(encode)
         cumulants = self.cumulants(state.cumulants, seen)
         targets = monte_carlo_targets(cumulants, state.discounts, episode_window(rows))
         standardised, moments = standardise(state.moments, targets)
@@ -139,16 +135,19 @@ class PairTask(AuxiliaryTask):
     """An objective on pairs (s, s⁺) of states of an episode, drawn along sequences of replay.
 
     s is a sequence's first state, and s⁺ comes 1 + k steps later with P(k) = (1 − γ)γᵏ, or is the
-    last state of the episode or the sequence, if they end before. Objectives see flat float
-    observations.
+    last state of the episode or the sequence, if they end before. A terminal state counts as if the
+    episode stayed there for ever: half of the pairs that lead to one begin there, too, since
+    temporal differences need its features. Objectives see flat float observations.
 
     Attributes:
         objective: The objective.
         discount: γ.
+        observation: Shape and dtype of an observation.
     """
 
     objective: Objective
     discount: float
+    observation: jax.ShapeDtypeStruct
 
     def init(self, key: Array) -> Any:
         """Make the objective's state."""
@@ -163,20 +162,41 @@ class PairTask(AuxiliaryTask):
         state: Any,
         key: Array,
     ) -> tuple[Array, tuple[Any, Metrics]]:
-        """Compute the objective's loss on one pair of each sequence."""
-        step_key, loss_key = jax.random.split(key)
-        count, shape = len(rows.observation), rows.observation.shape[2:]
+        """Compute the objective's loss on one pair of each sequence.
+
+        Raises:
+            InputError: For observations of another shape or type than the task was made for.
+        """
+        seen, window, encode = (
+            _checked(rows, self),
+            episode_window(rows),
+            in_single_precision(encode),
+        )
+        step_key, stay_key, loss_key = jax.random.split(key, 3)
+        count, every = self.sequences, jnp.arange(self.sequences)
         # At least one: the number of trials up to and with the first success.
         steps = jax.random.geometric(step_key, 1.0 - self.discount, (count,), jnp.int32)
-        reached = jnp.minimum(steps, episode_window(rows).end)
-        ends = rows.observation[:, 0], rows.observation[jnp.arange(count), reached]
-        pair = Clip(tuple(as_inputs(seen).reshape(count, -1) for seen in ends))
+        reached = jnp.minimum(steps, window.end)
+        stays = (
+            window.terminal & (steps >= window.end) & jax.random.bernoulli(stay_key, 0.5, (count,))
+        )
+        ends = seen[every, jnp.where(stays, reached, 0)], seen[every, reached]
+        pair = Clip(tuple(as_inputs(each).reshape(count, -1) for each in ends))
 
         def encode_flat(params: Params, seen: Array) -> Array:
-            return encode(params, seen.reshape(-1, *shape))
+            return encode(params, seen.reshape(-1, *self.observation.shape))
 
         batch = Batch(pair, jnp.zeros((count, 0)))
         return self.objective.loss(params, encode_flat, batch, state, loss_key)
+
+
+def _checked(rows: ReplayRows, task: "RepresentationTask | PairTask") -> Array:
+    """Return the observations of a task's rows, [sequences, length, *observation]."""
+    seen, expected = rows.observation, (task.sequences, task.length, *task.observation.shape)
+    require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
+    kind = f"observations of type {task.observation.dtype.name} (observation_dtype)"
+    require(seen.dtype == task.observation.dtype, kind, seen.dtype.name)
+    return seen
 
 
 def _by_action(encode: Encode, num_actions: int) -> Encode:
@@ -242,13 +262,19 @@ def make_auxiliary_task(
             f"shape {observation_shape}",
         )
         num_tasks = family.num_cells
-    objective = with_sizes(
+    objective, observation = (
         config.objective,
+        jax.ShapeDtypeStruct(observation_shape, observation_dtype),
+    )
+    if isinstance(objective, CumulantDifferences):
+        own = with_sizes(objective.cumulants, num_inputs=inputs)
+        objective = dataclasses.replace(objective, cumulants=own)
+    objective = with_sizes(
+        objective,
         num_features=seen_features,
         num_tasks=num_tasks,
         encoder=encoder,
         encoder_learning_rate=learning_rate,
-        cumulants=family,
     )
     if objective.needs_clips:
         return PairTask(
@@ -256,6 +282,7 @@ def make_auxiliary_task(
             length=config.length,
             objective=objective,
             discount=config.pair_discount,
+            observation=observation,
         )
     return RepresentationTask(
         sequences=sequences,
@@ -264,6 +291,6 @@ def make_auxiliary_task(
         family=family,
         num_tasks=num_tasks,
         discounts=(config.discount_low, config.discount_high),
-        observation=jax.ShapeDtypeStruct(observation_shape, observation_dtype),
+        observation=observation,
         num_actions=num_actions if config.per_action else None,
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AuxiliaryConfig
+from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES
 from rlreps.agents.replay import episode_window, observed_rows, stack_transitions
 from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.agents.tasks import make_auxiliary_task
@@ -18,7 +19,7 @@ from rlreps.config import with_sizes
 from rlreps.cumulants import Cells
 from rlreps.encoders import Convolutional, FunctionEncoder
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES, PAIR_OBJECTIVES
+from rlreps.losses import PAIR_OBJECTIVES
 from rlreps.losses.pairs import PairObjective
 from rlreps.operators import Slowness
 
@@ -193,7 +194,7 @@ def encode(params, observations):
 def chain_task(name="large_batch", *, objective=None, num_actions=None, shape=(1,), **options):
     chain = {"tasks": Cells(bins=STATES), "discount_low": DISCOUNT, "discount_high": DISCOUNT}
     config = AuxiliaryConfig(
-        objective=OBJECTIVES[name](**(objective or {})),
+        objective=AUXILIARY_OBJECTIVES[name](**(objective or {})),
         **{**chain, "horizon": 12, "sequences": 128, **options},
     )
     return make_auxiliary_task(
@@ -251,6 +252,21 @@ def test_pair_task_draws_geometric_times_up_to_the_end_of_the_episode(end):
     found = np.bincount(second.astype(int), minlength=6)[1 : stop + 1] / count
     assert found.sum() == 1.0
     np.testing.assert_allclose(found, chances, atol=4 * 0.5 / np.sqrt(count))
+
+
+def test_half_of_the_pairs_that_lead_to_a_terminal_state_begin_there():
+    count = 10_000
+    seen = np.broadcast_to(np.arange(2, dtype=np.float32), (count, 2))[..., None, None]
+    never = np.zeros((count, 2), bool)
+    after = never.copy()
+    after[:, 1] = True
+    ended = never.copy()
+    ended[: count // 2, 0] = True
+    first, second = pairs_seen(observed_rows(seen, ended, after), 0.0)
+    np.testing.assert_array_equal(second, 1.0)
+    assert abs(first[: count // 2].mean() - 0.5) < 4 * 0.5 / np.sqrt(count // 2)
+    # After a time limit, the episode would have gone on.
+    np.testing.assert_array_equal(first[count // 2 :], 0.0)
 
 
 @pytest.mark.parametrize("name", sorted(PAIR_OBJECTIVES))
@@ -383,6 +399,8 @@ def test_images_in_bytes_reach_the_objective_as_bytes():
             {"name": "spin", "objective": {"operator": Slowness()}, "per_action": True},
             "expected an objective with weights",
         ),
+        ({"name": "td_low_rank", "pair_discount": 0.5}, "expected pair_discount 0, the next state"),
+        ({"name": "graph_drawing", "pair_discount": 0.5, "horizon": 1}, "expected a horizon of 2"),
         (
             {"per_action": True, "name": "danskin_lissa", "num_actions": 2, "sequences": 4},
             "expected rows >= 5, one for each role",
