@@ -268,7 +268,8 @@ def make_auxiliary_task(
     )
     if isinstance(objective, CumulantDifferences):
         own = with_sizes(objective.cumulants, num_inputs=inputs)
-        objective = dataclasses.replace(objective, cumulants=own)
+        count = config.num_tasks or objective.num_cumulants
+        objective = dataclasses.replace(objective, cumulants=own, num_cumulants=count)
     objective = with_sizes(
         objective,
         num_features=seen_features,
