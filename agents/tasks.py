@@ -196,7 +196,7 @@ def _checked(rows: ReplayRows, task: "RepresentationTask | PairTask") -> Array:
     require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
     kind = f"observations of type {task.observation.dtype.name} (observation_dtype)"
     require(seen.dtype == task.observation.dtype, kind, seen.dtype.name)
-    return seen
+    return jnp.asarray(seen)
 
 
 def _by_action(encode: Encode, num_actions: int) -> Encode:

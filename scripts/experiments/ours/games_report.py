@@ -13,11 +13,17 @@ from rlreps.experiments.ours.games_runs import (
     EXACT,
     FITTED,
     JOINT,
+    LEADING,
     MEASURES,
+    RANDOM,
     SCRATCH,
     WIDER,
     Config,
+    captured_share,
+    exact_truth,
+    family_of,
     load_board,
+    task_cumulants,
 )
 from rlreps.stats import (
     DoubleArray,
@@ -42,8 +48,17 @@ OWN = tuple(label for label in ARMS if label not in (EXACT, COUNTED))
 RESAMPLES = 1_000
 """Number of bootstrap samples of an interval."""
 
-FEWEST = {MAIN: 10, ASIDE: 4}
-"""Least number of worlds of a group for a verdict."""
+FEWEST = {MAIN: 8, ASIDE: 3}
+"""Least number of families of a group for a verdict."""
+
+LEAST_CORRELATION = 0.1
+"""Rank correlation that counts as an effect."""
+
+LEAST_GAIN = 0.05
+"""Difference in mean success that counts as an effect."""
+
+_RARE = 0.05
+"""Least share of agents that succeed later, and of agents that fail."""
 
 
 def correlate_ranks(first: DoubleArray, second: DoubleArray, given: Sequence[DoubleArray]) -> float:
@@ -59,7 +74,11 @@ def correlate_ranks(first: DoubleArray, second: DoubleArray, given: Sequence[Dou
 def prediction(
     results: Results[Config], measure: str, group: str, *, within: bool = False
 ) -> Sample:
-    """Correlate a measure at half of the run with later success, in each world of a group.
+    """Correlate a measure at half of the run with later success, in each family of worlds.
+
+    The correlation is that of ranks over agents of a world, given the success up to then, the last
+    success and the R² of the optimal values at that time. A family counts with the mean of its
+    worlds; worlds in which fewer than one agent in 20 succeeds later, or fails, are left out.
 
     Args:
         results: The results.
@@ -67,65 +86,87 @@ def prediction(
         group: ``MAIN`` or ``ASIDE``.
         within: Whether to compare agents within arms alone: each arm's means are subtracted.
     """
-    half, found = results.config.base.steps // 2, {}
-    for (world,), rows in results.frame.where(group=group, arm=OWN).groups("world").items():
+    half, found = results.config.base.steps // 2, dict[str, list[float]]()
+    chosen = results.frame.where(group=group, arm=OWN)
+    for (family, _), rows in chosen.groups("family", "world").items():
         parts: list[DoubleArray] = []
-        for each in rows.groups("arm").values():
-            seeds = len(np.unique(each["seed"]))
-            success = each["success"].reshape(seeds, -1)
-            steps = each["step"].reshape(seeds, -1)[0]
-            at = each[measure].reshape(seeds, -1)[:, steps == half][:, 0]
-            before, after = (
-                success[:, which].mean(axis=1) for which in (steps <= half, steps > half)
+        for arm in rows.groups("arm").values():
+            seeds = len(np.unique(arm["seed"]))
+            success = arm["success"].reshape(seeds, -1)
+            steps = arm["step"].reshape(seeds, -1)[0]
+            at, values = (
+                arm[name].reshape(seeds, -1)[:, steps == half][:, 0]
+                for name in (measure, "value_r2")
             )
-            columns = np.stack([at, after, before])
-            parts.append(columns - within * columns.mean(axis=1, keepdims=True))
-        at, after, before = np.concatenate(parts, axis=1)
-        correlation = correlate_ranks(at, after, [before])
-        if np.isfinite(correlation):
-            found[world] = correlation
-    return Sample(np.array([*found.values()]), [*found], fewest=FEWEST[group])
+            after, before = (
+                success[:, which].mean(axis=1) for which in (steps > half, steps <= half)
+            )
+            last = success[:, steps == half][:, 0]
+            parts.append(np.stack([at, after, before, last, values]))
+        share = np.mean(np.concatenate(parts, axis=1)[1] > 0.5)
+        if within:
+            parts = [part - part.mean(axis=1, keepdims=True) for part in parts]
+        at, after, before, last, values = np.concatenate(parts, axis=1)
+        given = [before, last] if measure == "value_r2" else [before, last, values]
+        correlation = correlate_ranks(at, after, given)
+        if np.isfinite(correlation) and _RARE <= share <= 1.0 - _RARE:
+            found.setdefault(family, []).append(correlation)
+    means = np.array([np.mean(each) for each in found.values()])
+    return Sample(means, [*found], fewest=FEWEST[group])
 
 
-def judge_prediction(results: Results[Config], group: str, least: float) -> Verdict:
+def judge_prediction(results: Results[Config], group: str) -> Verdict:
     """Judge that closeness at half of the run predicts later success in a group of worlds."""
     found = prediction(results, "closeness", group)
     count = len(found.values)
     if count < FEWEST[group]:
-        words = f"{count} worlds with such a correlation, of which {FEWEST[group]} are the fewest"
-        return Verdict(None, words)
-    return found > least
+        return Verdict(None, f"{count} families, of which {FEWEST[group]} are the fewest")
+    return found > LEAST_CORRELATION
 
 
-def gains_by_world(results: Results[Config], group: str) -> dict[str, DoubleArray]:
-    """List each joint loss's gains over scratch in closeness and steps, and controls, by world.
+def list_gains(results: Results[Config]) -> dict[str, DoubleArray]:
+    """List each joint loss's gains over scratch in closeness and steps, by family.
+
+    Closeness is that of agents with even seeds at the first checkpoint after the start, and steps
+    are those of agents with odd seeds, so that chance does not join the two.
 
     Returns:
-        Arm → [4, worlds]: closeness, steps saved, effective horizon, number of states. Worlds
-        without an effective horizon are left out.
+        Arm → [4, families]: closeness, steps saved, effective horizon, number of states.
     """
-    end = partial(results.end, group=group)
+    config, known = results.config, results.once(describe_worlds)
+    early = min(step for step in config.checkpoints if step)
+    halves = [[seed for seed in config.base.seeds if seed % 2 == odd] for odd in (0, 1)]
+    closeness = partial(results.sample, "closeness", group=MAIN, step=early, seed=halves[0])
+    steps = partial(results.end, "steps_to", group=MAIN, seed=halves[1])
     found = {}
-    for arm in (each for each in JOINT if each in results.config.labels):
-        closer = end("closeness", arm=arm) - end("closeness", arm=SCRATCH)
-        saved = end("steps_to", arm=SCRATCH) - end("steps_to", arm=arm)
-        about = [results.once(describe_worlds)[str(name)] for name in closer.units]
-        horizons = np.array([each["horizon"] for each in about], np.float64)
-        states = np.array([each["states"] for each in about], np.float64)
-        columns = np.stack([closer.values, saved.values, horizons, states])
-        found[arm] = columns[:, np.isfinite(horizons)]
+    for arm in (label for label in JOINT if label in config.labels):
+        closer = closeness(arm=arm) - closeness(arm=SCRATCH)
+        saved = steps(arm=SCRATCH) - steps(arm=arm)
+        about = [
+            [
+                np.mean([known[name][key] for name in config.worlds if family_of(name) == family])
+                for family in closer.units
+            ]
+            for key in ("horizon", "states")
+        ]
+        found[arm] = np.stack([closer.values, saved.values, *np.array(about)])
     return found
 
 
 def gain_interval(gains: Mapping[str, DoubleArray]) -> Interval:
-    """Return the mean of the arms' partial rank correlations, with a bootstrap interval."""
+    """Return the mean of the arms' partial rank correlations, with a bootstrap interval.
+
+    Families are drawn with replacement. An arm without a correlation in a draw counts as 0.
+    """
 
     def mean_correlation(chosen: Any) -> float:
-        each = [correlate_ranks(a, b, c) for a, b, *c in (g[:, chosen] for g in gains.values())]
-        return float(np.mean(np.nan_to_num(each)))
+        drawn = (columns[:, chosen] for columns in gains.values())
+        found = [correlate_ranks(closer, saved, given) for closer, saved, *given in drawn]
+        return float(np.mean(np.nan_to_num(found)))
 
-    count = next(iter(gains.values())).shape[1]
-    every = np.arange(count)
+    every = np.arange(next(iter(gains.values())).shape[1])
+    if len(every) < 2:
+        return Interval(mean_correlation(every), np.nan, np.nan)
     found = bootstrap(
         (every,),
         mean_correlation,
@@ -138,47 +179,88 @@ def gain_interval(gains: Mapping[str, DoubleArray]) -> Interval:
 
 
 def judge_gain(results: Results[Config]) -> Verdict:
-    """Judge that gains in closeness and in steps to the threshold go together over worlds."""
-    gains = gains_by_world(results, MAIN)
-    worlds = next(iter(gains.values())).shape[1]
-    if worlds < FEWEST[MAIN]:
-        return Verdict(None, f"{worlds} worlds, of which ten are the fewest")
-    found = gain_interval(gains)
-    holds = True if found.low > 0.0 else False if found.high < 0.0 else None
-    return Verdict(holds, f"{format_interval(found, signed=True)} in {worlds} worlds")
+    """Judge that gains in closeness and in steps to the threshold go together over families."""
+    gains = list_gains(results)
+    count = next(iter(gains.values())).shape[1]
+    if count < FEWEST[MAIN]:
+        return Verdict(None, f"{count} families, of which {FEWEST[MAIN]} are the fewest")
+    found, least = gain_interval(gains), LEAST_CORRELATION
+    holds = True if found.low > least else False if found.high < least else None
+    return Verdict(holds, f"{format_interval(found, signed=True)} in {count} families")
 
 
-def judge_any(results: Results[Config], group: str, arms: Sequence[str]) -> Verdict:
+def _rivals(arm: str) -> tuple[str, ...]:
+    """List the arms that an arm must beat: fitted features also beat random ones."""
+    return (SCRATCH, WIDER, RANDOM) if arm == FITTED else (SCRATCH, WIDER)
+
+
+def judge_any(results: Results[Config], arms: Sequence[str]) -> Verdict:
     """Judge that some of these arms raises mean success over scratch and the wider network.
 
     p-values are adjusted for the comparisons of all joint losses and fitted features.
     """
-    end = partial(results.end, "mean_success", group=group)
-    contrasts = {
-        (arm, other): end(arm=arm).needing(FEWEST[group]).against(end(arm=other))
-        for arm in (*JOINT, FITTED)
-        for other in (SCRATCH, WIDER)
-    }
-    found = judge_family(contrasts)
-    return any_of(
-        {arm: all_of({other: found[arm, other] for other in (SCRATCH, WIDER)}) for arm in arms}
+    end = partial(results.end, "mean_success", group=MAIN)
+    found = judge_family(
+        {
+            (arm, other): end(arm=arm).needing(FEWEST[MAIN]).against(end(arm=other), LEAST_GAIN)
+            for arm in (*JOINT, FITTED)
+            for other in _rivals(arm)
+        }
     )
+    return any_of(
+        {arm: all_of({other: found[arm, other] for other in _rivals(arm)}) for arm in arms}
+    )
+
+
+def judge_exact(results: Results[Config]) -> Verdict:
+    """Judge that exact components raise mean success over scratch and over random features."""
+    end = partial(results.end, "mean_success", group=MAIN)
+    exact = end(arm=EXACT).needing(FEWEST[MAIN])
+    rivals = (SCRATCH, RANDOM)
+    return all_of({arm: exact.against(end(arm=arm), LEAST_GAIN).above for arm in rivals})
 
 
 def judge_bound(results: Results[Config]) -> Verdict:
     """Judge that no joint loss gains more in mean success than exact components do."""
     end = partial(results.end, "mean_success", group=MAIN)
-    return all_of({arm: end(arm=arm) < end(arm=EXACT) for arm in JOINT})
+    exact = end(arm=EXACT).needing(FEWEST[MAIN])
+    return all_of({arm: end(arm=arm) < exact for arm in JOINT})
+
+
+def confirm(results: Results[Config], arms: Sequence[str]) -> Verdict:
+    """Judge that the arm with the greatest gain over scratch gains in every world kept aside.
+
+    By chance, an arm without an effect does so in four worlds one time in 16.
+    """
+
+    def gain(arm: str, group: str) -> DoubleArray:
+        end = partial(results.end, "mean_success", group=group)
+        return (end(arm=arm) - end(arm=SCRATCH)).values
+
+    best = max(arms, key=lambda arm: float(gain(arm, MAIN).mean()))
+    found = gain(best, ASIDE)
+    return Verdict(bool((found > 0.0).all()), f"{best}: {', '.join(f'{g:+.3f}' for g in found)}")
 
 
 def describe_worlds(results: Results[Config]) -> dict[str, dict[str, float]]:
-    """Return the states, actions and effective horizon of each world; NaN if it has none."""
+    """Return the states, actions, effective horizon and ceiling of each world.
+
+    The ceiling is the closeness of as many features as agents have, if they learned the targets of
+    ``large batch`` perfectly: the number of cumulants limits it.
+    """
     base, found = results.config.base, {}
     for name in (*results.config.worlds, *results.config.aside):
-        world = load_board(name)
-        horizon = world.effective_horizon(base.dqn.discount, steps=base.max_episode_steps)
-        about = {"states": world.num_states, "actions": world.num_actions}
-        found[name] = {**about, "horizon": np.nan if horizon is None else horizon}
+        world, discount = load_board(name), base.dqn.discount
+        horizon = world.effective_horizon(discount, steps=base.max_episode_steps)
+        targets = world.successor(discount=discount).multiply(task_cumulants(world.observations))
+        learned = np.linalg.svd(targets - targets.mean(axis=0), full_matrices=False)[0]
+        leading = exact_truth(name, discount).principal.basis[:, :LEADING]
+        found[name] = {
+            "states": world.num_states,
+            "actions": world.num_actions,
+            "horizon": np.nan if horizon is None else horizon,
+            "ceiling": captured_share(learned[:, : base.num_features], leading),
+        }
     return found
 
 
@@ -205,10 +287,15 @@ def tabulate_arms(results: Results[Config]) -> TableRows:
     made = [
         ({"arm": arm, "against": other}, end(arm=arm).against(end(arm=other)))
         for arm in results.config.labels
-        for other in (SCRATCH, WIDER)
-        if arm != SCRATCH and arm != other and other in results.config.labels
+        for other in (SCRATCH, WIDER, RANDOM)
+        if arm not in (SCRATCH, other) and other in results.config.labels
     ]
-    return contrast_rows(made)
+    return contrast_rows(
+        made,
+        tested=lambda about: (
+            about["arm"] in (*JOINT, FITTED) and about["against"] in _rivals(about["arm"])
+        ),
+    )
 
 
 def tabulate_predictors(results: Results[Config]) -> TableRows:
@@ -219,7 +306,7 @@ def tabulate_predictors(results: Results[Config]) -> TableRows:
             row: dict[str, Any] = {"group": group, "measure": measure}
             for name, within in (("correlation", False), ("within_arms", True)):
                 found = prediction(results, measure, group, within=within)
-                row |= {"worlds": len(found.values)}
+                row |= {"families": len(found.values)}
                 if len(found.values):
                     row |= interval_columns(name, found.interval)
             rows.append(row)
@@ -227,10 +314,11 @@ def tabulate_predictors(results: Results[Config]) -> TableRows:
 
 
 def tabulate_gains(results: Results[Config]) -> TableRows:
-    """List each joint loss's mean gains and their correlation over worlds."""
-    rows = []
-    for arm, (closer, saved, *given) in gains_by_world(results, MAIN).items():
-        correlation = correlate_ranks(closer, saved, given)
+    """List each joint loss's mean gains and their correlation over families, then the mean."""
+    gains, rows = list_gains(results), list[dict[str, Any]]()
+    for arm, (closer, saved, *given) in gains.items():
         means = {"closeness": float(closer.mean()), "steps_saved": float(saved.mean())}
-        rows.append({"arm": arm, "worlds": len(closer), **means, "correlation": correlation})
-    return rows
+        correlation = {"correlation": correlate_ranks(closer, saved, given)}
+        rows.append({"arm": arm, "families": len(closer), **means, **correlation})
+    mean = interval_columns("correlation", gain_interval(gains))
+    return [*rows, {"arm": "mean", "families": rows[0]["families"], **mean}]

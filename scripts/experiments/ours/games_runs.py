@@ -20,7 +20,7 @@ from rlreps.agents import (
 )
 from rlreps.auditing import audit
 from rlreps.config import with_sizes
-from rlreps.cumulants import RandomFourier, RandomIndicators
+from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.experiments.ours.counted_agents import train_counted
@@ -34,30 +34,36 @@ from rlreps.losses import (
 )
 from rlreps.stats import samples_to_reach
 from rlreps.study import DoubleArray, Run
+from rlreps.subspace import RandomizedSVD
 from rlreps.successor import GroundTruth
 from rlreps.worlds import World, epsilon_greedy, load
 
 SCRATCH, WIDER, CONTROL = "from scratch", "wider network", "random targets"
 EXPLICIT, LARGE_BATCH, CUMULANTS = "explicit", "large batch", "random cumulants"
 LOW_RANK, PREDICTION, ALLO = "TD low rank", "self-prediction", "ALLO"
-FITTED, EXACT, COUNTED = "fitted to replay", "exact components", "counted model"
+FITTED, EXACT, RANDOM = "fitted to replay", "exact components", "random features"
+COUNTED = "counted model"
 
 JOINT = (EXPLICIT, LARGE_BATCH, CUMULANTS, LOW_RANK, PREDICTION, ALLO)
 """Arms with a joint loss that is meant to learn the successor measure."""
 
+FAMILIES = (
+    *("empty", "fourrooms", "doorkey", "keycorridor", "multiroom", "unlock", "lavagap"),
+    *("lavacrossing", "simplecrossing", "distshift", "redbluedoors", "memory", "fetch"),
+    "frozenlake",
+)
+"""Families of games. Worlds of a family are alike, and count as one."""
+
 LEADING = 10
 """Number of leading components whose captured share is the closeness of features."""
 
-MEASURES = ("closeness", "held_out", "own_closeness", "effective_rank", "dormant", "value_r2")
+MEASURES = ("closeness", "held_out", "own_closeness", "effective_rank", "constant", "value_r2")
 """Columns of what is measured at checkpoints alone."""
 
-_FREQUENT = RandomFourier(length_scale=0.5)
-"""Waves that take different values at nearly every board."""
-
-_RANDOM = AuxiliaryConfig(
+_MONTE_CARLO = AuxiliaryConfig(
     objective=LargeBatch(precondition=1e-2, leave_one_out=True),
-    tasks=_FREQUENT,
-    num_tasks=32,
+    tasks=RandomFourier(length_scale=1.0),  # Boards of neighbouring states are about 2 apart.
+    num_tasks=64,
     discount_low=0.95,
     discount_high=0.95,
     horizon=32,
@@ -76,28 +82,29 @@ class Arm(NamedTuple):
     """
 
     task: AuxiliaryConfig | None = None
-    features: Literal["none", "fitted", "exact"] = "none"
+    features: Literal["none", "fitted", "random", "exact"] = "none"
     wide: bool = False
     counted: bool = False
 
 
 def _joint(objective: Any, **changes: Any) -> Arm:
-    return Arm(dataclasses.replace(_RANDOM, objective=objective, **changes))
+    return Arm(dataclasses.replace(_MONTE_CARLO, objective=objective, **changes))
 
 
 ARMS: Mapping[str, Arm] = {
     SCRATCH: Arm(),
     WIDER: Arm(wide=True),
     # At discount 0 a target is a random function of the board.
-    CONTROL: Arm(dataclasses.replace(_RANDOM, discount_low=0.0, discount_high=0.0)),
+    CONTROL: Arm(dataclasses.replace(_MONTE_CARLO, discount_low=0.0, discount_high=0.0)),
     EXPLICIT: _joint(Explicit(weight_learning_rate=3e-3)),
-    LARGE_BATCH: Arm(_RANDOM),
-    CUMULANTS: _joint(CumulantDifferences(), tasks=RandomIndicators()),
+    LARGE_BATCH: Arm(_MONTE_CARLO),
+    CUMULANTS: _joint(CumulantDifferences()),
     LOW_RANK: _joint(TDLowRank()),
     PREDICTION: _joint(SelfPrediction()),
     ALLO: _joint(AugmentedLagrangian()),
     FITTED: Arm(features="fitted"),
     EXACT: Arm(features="exact"),
+    RANDOM: Arm(features="random"),
     COUNTED: Arm(counted=True),
 }
 """Label → arm."""
@@ -116,7 +123,7 @@ class Config:
         weight: Weight of joint losses, relative to the norm of the values' gradient.
         checkpoints: Environment steps at which torsos are audited, multiples of ``evaluate_every``.
         num_components: Number of fitted and of exact components that networks read.
-        threshold: Share of episodes that succeed, to be reached.
+        threshold: Success to be reached, in two of three consecutive evaluations.
         plan_every: Environment steps from one plan to the next, of agents with a counted model.
         epsilon: Share of random actions in an agent's own policy, for its successor measure.
     """
@@ -132,6 +139,11 @@ class Config:
     threshold: float = 0.9
     plan_every: int = 1_000
     epsilon: float = 0.1
+
+
+def family_of(name: str) -> str:
+    """Return the family of a world."""
+    return next(family for family in FAMILIES if family in name)
 
 
 @functools.lru_cache(maxsize=2)
@@ -166,6 +178,14 @@ def load_board(name: str) -> World:
     return dataclasses.replace(world, observations=bits)
 
 
+def task_cumulants(boards: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    """Draw the cumulants of ``large batch`` once, and evaluate them at boards [n, ...]: [n, t]."""
+    flat = boards.reshape(len(boards), -1).astype(np.float32) / 255.0
+    family = with_sizes(_MONTE_CARLO.tasks, num_inputs=flat.shape[1])
+    drawn = family.init(jax.random.key(0), _MONTE_CARLO.num_tasks or 1)
+    return np.asarray(family.apply(drawn, jax.numpy.asarray(flat)))
+
+
 @functools.lru_cache(maxsize=2)
 def exact_truth(name: str, discount: float) -> GroundTruth:
     """Return the exact successor measure of the random policy in a world."""
@@ -176,7 +196,7 @@ def agents_of(config: Config, name: str, label: str) -> AgentConfig:
     """Return the agents of an arm in a world."""
     arm, base = ARMS[label], config.base
     features = FeatureConfig(
-        kind="fitted" if arm.features == "fitted" else "none",
+        kind="none" if arm.features == "exact" else arm.features,
         basis="counted",
         # Hashes of boards may coincide; counted agents also meet the board of a reset.
         basis_size=load_board(name).num_states + 1,
@@ -275,12 +295,14 @@ def audit_torsos(
         Each of ``MEASURES``, [seeds]: the share of the leading components of the random policy's
         successor measure in the span, with an intercept; their R² at held-out states; the share
         of the leading components of the agent's own policy's measure; the effective rank; the share
-        of dormant units; and the R² of the optimal values, linear in the features.
+        of nearly constant features; and the R² of the optimal values, linear in the features.
     """
     world, discount = load_board(name), config.base.dqn.discount
     found = audit(dict(enumerate(features)), exact_truth(name, discount)).findings.values()
     optimal = world.optimal_action_values(discount).max(axis=1)
-    own = [world.truth(epsilon_greedy(each, config.epsilon), discount=discount) for each in values]
+    leading = RandomizedSVD(rank=LEADING)
+    policies = [epsilon_greedy(each, config.epsilon) for each in values]
+    own = [world.truth(each, discount=discount, decomposition=leading) for each in policies]
     return {
         "closeness": np.array([each.leading(LEADING) for each in found]),
         "held_out": np.array([each.held_out[:LEADING].mean() for each in found]),
@@ -291,7 +313,7 @@ def audit_torsos(
             ]
         ),
         "effective_rank": np.array([each.health.effective_rank for each in found]),
-        "dormant": np.array([each.health.dormant for each in found]),
+        "constant": np.array([each.health.dormant for each in found]),
         "value_r2": np.array([captured_share(each, optimal[:, None]) for each in features]),
     }
 
