@@ -30,7 +30,7 @@ from rlreps.worlds.planning import DoubleArray, Table, checked_policy
 from rlreps.worlds.truths import SuccessorSolver, solve_truth
 
 _KIND = "world"
-_TOLD = ("world", "name", "package", "seed", "view", "values")
+_TOLD = ("world", "name", "package", "seed", "view", "values", "restarted")
 """Keys of ``about`` that the settings of a truth repeat."""
 
 
@@ -217,6 +217,7 @@ class World:
     def __repr__(self) -> str:
         seen, name = self.observations, self.about.get("world") or self.about.get("name", "")
         size = f"{self.num_states} states, {self.num_actions} actions"
+        name = f"{name}, restarted," if self.about.get("restarted") else name
         return f"<World {name} of {size}, observations {list(seen.shape[1:])} {seen.dtype}>"
 
     @property
@@ -318,11 +319,18 @@ class World:
         """Return the game without an end: terminal states lead to first states, and pay nothing."""
         ends = scipy.sparse.csr_array(np.repeat(self.terminal, self.num_actions)[:, None] * 1.0)
         going = scipy.sparse.diags_array(1.0 - ends.toarray().ravel()) @ self.transitions
+        table = scipy.sparse.csr_array(going + ends @ scipy.sparse.csr_array([self.start]))
+        each = self.transition_rewards
+        if each is not None:
+            before = self.transitions
+            given = scipy.sparse.csr_array((each, before.indices, before.indptr), before.shape)
+            each = _at(given, table, self.terminal)
         return dataclasses.replace(
             self,
-            transitions=scipy.sparse.csr_array(going + ends @ scipy.sparse.csr_array([self.start])),
+            transitions=table,
             terminal=np.zeros_like(self.terminal),
-            transition_rewards=None,
+            transition_rewards=each,
+            about={**self.about, "restarted": True},
         )
 
     def environment(self, max_steps: int | None = None) -> TableEnvironment:

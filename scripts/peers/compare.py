@@ -4,11 +4,12 @@
     python scripts/peers/compare.py run dqn_gymnax --checkouts purejaxrl CHECKOUT
     python scripts/peers/compare.py page
 
-A row is a module beside this file: ``TITLE`` and ``WORK`` say what is done, ``SIZES`` has its
-defaults, ``prepare`` makes the data, ``SIDES`` are the implementations (ours begin with "rlreps"),
-and ``quality`` measures a result. A row with a ``seed`` gets another one in every turn. Each run of
-a side has a process of its own, without a cache of compiled programs; its first call of the work
-counts as cold, its last as warm.
+A row is a module beside this file: ``TITLE`` and ``WORK`` say what is done (with sizes as
+replacement fields), ``SIZES`` has its defaults, ``prepare`` makes the data, ``SIDES`` are the
+implementations (ours begin with "rlreps"), and ``quality`` measures a result. All get the sizes and
+the number of calls. A row with a ``seed`` gets another one in every turn. Each run of a side has a
+process of its own, without a cache of compiled programs; its first call of the work counts as cold,
+its last as warm.
 """
 
 import datetime
@@ -19,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,7 @@ def run(
             found[name].append(each)
             print(index, name, [f"{t:.2f} s" for t in each["wall"]], each["quality"], flush=True)
     shown = {name: name.upper() if "/" in str(value) else value for name, value in own.items()}
+    known = {**module.SIZES, **shown, "calls": calls}
     # The names of folders are not written down.
     words = [
         before.strip("-").upper() if "/" in word else word
@@ -113,12 +116,12 @@ def run(
     ]
     summary = {
         "title": module.TITLE + label.replace("_", " "),
-        "work": module.WORK,
+        "work": module.WORK.format(**known),
         "command": " ".join(["python scripts/peers/compare.py", *words]),
         "date": datetime.date.today().isoformat(),
         "cores": cores,
         "machine": {"cores": os.cpu_count(), "load": [load, os.getloadavg()[0]]},
-        "sizes": {**module.SIZES, **shown},
+        "sizes": known,
         "ratios": [
             {"ours": a, "peer": b, **{clock: ratio(found[a], found[b], clock) for clock in CLOCKS}}
             for a, b in itertools.product(found, found)
@@ -153,7 +156,11 @@ def page(data: Path = DOCS / "data" / "peers", out: Path = DOCS / "peers.md") ->
             ]
             link = f"[{row['title']}](#{row['title'].lower().replace(' ', '-')})"
             lines.append(f"| {' | '.join([link, *names, *cells])} |")
-        details += [f"\n## {row['title']}\n", row["work"], f"\n`{row['command']}`\n"]
+        details += [
+            f"\n## {row['title']}\n",
+            textwrap.fill(row["work"], 125, break_on_hyphens=False),
+            f"\n`{row['command']}`\n",
+        ]
         details.append("| | cold, s | warm, s | " + " | ".join(measures) + " | versions |")
         details.append("|---" * (4 + len(measures)) + "|")
         for name, runs in row["runs"].items():

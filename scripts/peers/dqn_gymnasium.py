@@ -8,11 +8,11 @@ TITLE = "DQN in Gymnasium"
 WORK = (
     "DQN in Gymnasium's CartPole-v1, one environment: hidden layers of 64 and 64, an update of 64 "
     "transitions every four steps, one-step targets, 5 % of "
-    "random actions. Each of two calls trains for a number of steps; the first begins with 1,000 "
+    "random actions. Each of {calls} calls trains for {steps:,} steps; the first begins with 1,000 "
     "random steps without updates."
 )
 PACKAGES = ("rlreps", "jax", "gymnasium", "stable-baselines3", "torch")
-SIZES = {"steps": 10_000, "calls": 2, "seed": 0}
+SIZES = {"steps": 10_000, "seed": 0}
 RATE, EPISODES = 1e-3, 16
 
 
@@ -21,7 +21,7 @@ def prepare(**_: Any) -> None:
 
 
 def ours(_data: None, steps: int, calls: int, seed: int, **_: Any) -> Any:
-    """Train an agent on the host loop, in the chunks of a run."""
+    """Train an agent on the host loop, in one chunk a call."""
     import jax
 
     from rlreps.agents import AgentConfig, DQNConfig, make_program
@@ -42,7 +42,7 @@ def ours(_data: None, steps: int, calls: int, seed: int, **_: Any) -> Any:
         dqn=dqn,
         num_envs=1,
         steps=total,
-        evaluate_every=min(5_000, steps),
+        evaluate_every=steps,
         evaluation_episodes=EPISODES,
         seed=seed,
     )
@@ -51,9 +51,8 @@ def ours(_data: None, steps: int, calls: int, seed: int, **_: Any) -> Any:
 
     def work() -> Any:
         nonlocal state, done
-        for _ in range(steps // config.evaluate_every):
-            state, _ = program.advance(state, done, config.evaluate_every)
-            done += config.evaluate_every
+        state, _ = program.advance(state, done, steps)
+        done += steps
         jax.block_until_ready(state)
         return lambda: np.mean(program.play(state, done))
 

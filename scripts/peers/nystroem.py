@@ -7,9 +7,10 @@ import successor_values as walk
 
 TITLE = "Regression of one step"
 WORK = (
-    "Expected reward after one of 20,000 recorded steps of the reflected random walk, by a "
-    "regression in a Gaussian kernel: 500 random Fourier features of rlreps (with singular "
-    "functions and a check on held-out episodes), 500 Nyström centres of kooplearn."
+    "Expected reward after one of {rows:,} recorded steps of the reflected random walk, by a "
+    "regression in a Gaussian kernel: {features:,} random Fourier features of rlreps (with "
+    "singular functions and a check on held-out episodes), {features:,} Nyström centres of "
+    "kooplearn."
 )
 PACKAGES = ("rlreps", "kooplearn", "scikit-learn", "numpy", "scipy")
 SIZES = {"rows": 20_000, "features": 500, "rank": 64, "ridge": 1e-6}

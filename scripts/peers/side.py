@@ -25,7 +25,7 @@ def run(driver: str, side: str, sizes: dict[str, Any], calls: int, cores: int) -
     """Make the data, time some calls of one side's work, and measure the last call's result."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
     module = importlib.import_module(driver)
-    sizes = {**module.SIZES, **sizes}
+    sizes = {**module.SIZES, **sizes, "calls": calls}
     data = module.prepare(**sizes)
     wall, processor, work, result = list[float](), list[float](), None, None
     for _ in range(calls):

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 
 TITLE = "Streaming PCA"
-WORK = "The 20 leading principal components of 70,000 MNIST images in random order."
+WORK = "The {k} leading principal components of {rows:,} MNIST images in random order."
 PACKAGES = ("rlreps", "jax", "scikit-learn", "numpy")
 SIZES = {"images": "", "rows": 70_000, "k": 20, "batch": 100, "peer_batch": 100}
 
 
 def prepare(images: str, rows: int, **_: Any) -> Any:
-    """Read images; without a folder, draw Gaussian rows of the same shape."""
-    if not images:
-        return np.random.default_rng(0).standard_normal((rows, 784), np.float32) ** 3
-    files = sorted(Path(images).glob("*images*.gz"))
-    parts = [np.frombuffer(gzip.decompress(f.read_bytes())[16:], np.uint8) for f in files]
-    found = np.concatenate(parts).reshape(-1, 784)
+    """Read the images of a folder."""
+    files = sorted(Path(images).glob("*images*.gz")) if images else []
+    parts = [gzip.decompress(file.read_bytes())[16:] for file in files]
+    found = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, 784)
+    if len(found) < rows:
+        raise ValueError(f"expected a folder of {rows:,} MNIST images, got {len(found):,} images")
     return found[np.random.default_rng(0).permutation(len(found))[:rows]].astype(
         np.float32
     ) / np.float32(255.0)

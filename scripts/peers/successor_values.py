@@ -6,9 +6,9 @@ import numpy as np
 
 TITLE = "Successor values"
 WORK = (
-    "Values of a reward from 50,000 recorded steps of a reflected random walk in the unit square, "
-    "by temporal differences solved for 1,000 random Fourier features. rlreps also measures the "
-    "fit on held-out episodes, and finds singular functions of the successor measure."
+    "Values of a reward from {rows:,} recorded steps of a reflected random walk in the unit "
+    "square, by temporal differences solved for {features:,} random Fourier features. rlreps also "
+    "measures the fit on held-out episodes, and finds singular functions of the successor measure."
 )
 PACKAGES = ("rlreps", "numpy", "scipy")
 SIZES = {"rows": 50_000, "features": 1_000, "discount": 0.9, "ridge": 1e-6}

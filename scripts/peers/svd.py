@@ -6,7 +6,7 @@ import numpy as np
 
 TITLE = "Singular vectors"
 WORK = (
-    "The 100 leading singular vectors of a float32 matrix, 10,000 x 10,000: 300 directions with "
+    "The {k} leading singular vectors of a float32 matrix, {n:,} x {n:,}: 300 directions with "
     "falling weights, and noise. The randomised methods share panel and power iterations."
 )
 PACKAGES = ("rlreps", "scikit-learn", "scipy", "numpy")
@@ -15,7 +15,7 @@ SIZES = {"n": 10_000, "k": 100, "oversampling": 40, "iterations": 10}
 
 def prepare(n: int, **_: Any) -> np.ndarray:
     """Return signal and noise, [n, n]."""
-    rng, rank = np.random.default_rng(0), min(300, n // 4)
+    rng, rank = np.random.default_rng(0), 300
     left, right = rng.standard_normal((2, n, rank), np.float32)
     weights = np.arange(1, rank + 1, dtype=np.float32) ** np.float32(-0.5)
     noise = rng.standard_normal((n, n), np.float32)

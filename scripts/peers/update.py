@@ -6,9 +6,10 @@ import numpy as np
 
 TITLE = "Training update"
 WORK = (
-    "100 default training updates (1,000 states, 1,000 tasks, d = 10) on a matrix of 10,000 x "
-    "10,000, against products of 1,000 x 1,000 matrices with as many operations as XLA counts in "
-    "the updates. One over the ratio is the share of the machine's speed that an update reaches."
+    "{updates} default training updates (1,000 states, 1,000 tasks, d = 10) on a matrix of "
+    "{states:,} x {states:,}, against products of 1,000 x 1,000 matrices with as many operations "
+    "as XLA counts in the updates. One over the ratio is the share of the machine's speed that an "
+    "update reaches."
 )
 PACKAGES = ("rlreps", "jax", "jaxlib")
 SIZES = {"states": 10_000, "updates": 100}

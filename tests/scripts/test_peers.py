@@ -1,15 +1,21 @@
 """The comparison with other packages, on numbers that are known."""
 
+import gzip
 import json
+import os
+import runpy
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "scripts" / "peers"
 ROW = """
 TITLE = "Nothing at all"
-WORK, PACKAGES, SIZES = "Nothing.", ("numpy", "none such"), {"rows": 2, "folder": ""}
+WORK = "Sum {rows} rows in each of {calls} calls."
+PACKAGES, SIZES = ("numpy", "none such"), {"rows": 2, "folder": ""}
 prepare = lambda rows, **_: [0.0] * rows
 SIDES = {
     name: lambda data, **_: lambda: sum(range(9_999)) and 9 * data
@@ -35,7 +41,8 @@ def test_a_row_is_run_in_turns_and_shown_with_its_ratio_and_quality(compare, tmp
     compare.run("nothing", sizes=sizes, pairs=2, checkouts=checkouts, out=tmp_path)
     found = json.loads((tmp_path / "nothing.json").read_text())
     assert str(tmp_path) not in json.dumps(found)
-    assert found["sizes"] == {"rows": 3, "folder": "FOLDER"}
+    assert found["sizes"] == {"rows": 3, "folder": "FOLDER", "calls": 2}
+    assert found["work"] == "Sum 3 rows in each of 2 calls."
     assert [len(runs) for runs in found["runs"].values()] == [2, 2]
     for side in found["runs"].values():
         assert side[0]["quality"] == {"rows": 27.0}
@@ -65,7 +72,91 @@ def test_every_row_has_what_the_comparison_needs(compare):
     for row in rows:
         module = __import__(row)
         assert next(iter(module.SIDES)).startswith("rlreps"), row
-        assert module.WORK.endswith("."), row
+        assert module.WORK.format(**module.SIZES, calls=2).endswith("."), row
         assert "rlreps" in module.PACKAGES, row
     assert len(rows) == 7
     assert "side" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("row", "sizes", "expected"),
+    [
+        ("dqn_gymnasium", {"steps": 7_000}, {"steps_per_update": 4, "epsilon_steps": 1}),
+        (
+            "dqn_gymnax",
+            {"steps": 40_000, "envs": 20},
+            {"steps_per_update": 20, "target_every": 25, "epsilon_steps": 10_000},
+        ),
+    ],
+)
+def test_our_agent_trains_as_the_row_says(row, sizes, expected, compare, monkeypatch):
+    configs, trained = [], []
+
+    class Program:
+        def __init__(self, config):
+            configs.append(config)
+
+        def init(self):
+            return 0
+
+        def advance(self, state, step, count):
+            trained.append((step, count))
+            return state, {}
+
+        def play(self, state, step):
+            return np.ones(3)
+
+    monkeypatch.setattr("rlreps.agents.make_program", Program)
+    found = run_side(row, "rlreps agent", sizes, calls=3)
+    assert found["quality"] == {"return": 1.0}
+    (config,) = configs
+    goes_on = row == "dqn_gymnasium"
+    assert trained == [(sizes["steps"] * call * goes_on, sizes["steps"]) for call in range(3)]
+    assert config.steps == sizes["steps"] * (3 if goes_on else 1)
+    assert {name: getattr(config.dqn, name) for name in expected} == expected
+
+
+def test_rows_refuse_what_makes_the_work_unequal(compare):
+    with pytest.raises(ValueError, match="envs that divides 500, got 8"):
+        __import__("dqn_gymnax").prepare(envs=8)
+    with pytest.raises(ValueError, match="a folder of 3 MNIST images, got 0"):
+        __import__("streaming_pca").prepare(images="", rows=3)
+
+
+SMALL = {
+    "dqn_gymnasium": {"steps": 1_004},
+    "dqn_gymnax": {"steps": 21_000, "envs": 500},
+    "nystroem": {"rows": 500, "features": 20},
+    "streaming_pca": {"rows": 200, "k": 2},
+    "successor_values": {"rows": 500, "features": 20},
+    "svd": {"n": 60, "k": 3, "oversampling": 5, "iterations": 2},
+    "update": {"states": 50, "updates": 2},
+}
+"""Row → small sizes."""
+
+QUICK = ("nystroem", "successor_values", "svd")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=() if row in QUICK else pytest.mark.integration) for row in SMALL],
+)
+def test_a_small_row_runs_and_measures_its_quality(row, compare, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (200, 784), np.uint8)
+    (tmp_path / "images.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes()))
+    sides = list(__import__(row).SIDES)
+    if row.startswith(("dqn", "nystroem")):  # Their peers are no packages of the extra dev.
+        sides = sides[:1]
+    if row == "dqn_gymnax":
+        pytest.importorskip("gymnax")
+    for side in sides:
+        with jax.numpy_dtype_promotion("standard"):  # gymnax needs it.
+            found = run_side(row, side, {**SMALL[row], "images": str(tmp_path)}, calls=2)
+        assert np.isfinite(list(found["quality"].values())).all()
+        assert len(found["wall"]) == 2
+
+
+def run_side(row, side, sizes, calls):
+    """Run a side in this process, on all of its cores."""
+    run = runpy.run_path(str(FOLDER / "side.py"))["run"]
+    return run(row, side, sizes, calls, os.cpu_count())

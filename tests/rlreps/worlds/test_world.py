@@ -339,6 +339,15 @@ def test_a_compiled_copy_pays_what_happens_and_not_the_mean(tmp_path):
     after, paid = np.asarray(taken.state.number), np.asarray(taken.reward)
     counts = np.unique(np.stack([after, paid]), axis=1, return_counts=True)[1]
     np.testing.assert_allclose(counts / 3_000, 1.0 / 3.0, atol=0.04)
+    # Restarts pay nothing, and all else is paid as before.
+    again = lake.restarted()
+    assert repr(again).startswith("<World FrozenLakeEnv, restarted, of 16 states")
+    assert again.truth().settings["restarted"] is True
+    played = again.environment()
+    paid = jax.jit(jax.vmap(lambda key: played.step(key, state, right)))(keys).reward
+    np.testing.assert_array_equal(paid, taken.reward)
+    ends = np.repeat(lake.terminal, 4)[np.repeat(np.arange(64), np.diff(again.transitions.indptr))]
+    assert not again.transition_rewards[ends].any()
     # The cliff's rewards depend on state and action alone.
     assert WORLDS["cliff"]().transition_rewards is None
 
