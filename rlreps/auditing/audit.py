@@ -482,20 +482,18 @@ def _as_label(name: object) -> str | int:
 def _call(network: Callable[[Any], ArrayLike], seen: Any, label: object) -> np.ndarray:
     """Return a network's features [n, p] of observations, which a second call must repeat.
 
-    The second call has every fourth observation and, for the others, copies of the one whose
-    activation of the widest unit is farthest from the mean. So the mean of this unit changes by at
-    least a quarter of its range, in whatever order the observations are.
+    The second call has half of the observations, each twice: those where the unit that varies most
+    is least. So the mean of a batch changes, in whatever order the observations are.
     """
     features = _as_features(network(seen), label, len(seen))
     values = features.astype(np.float64)
-    ranges = np.ptp(values, axis=0)
-    widest = values[:, ranges.argmax()]
-    farthest, every = np.abs(widest - widest.mean()).argmax(), np.arange(len(seen))
-    chosen = np.where(every % 4 == 0, every, farthest)
+    rising = values[:, values.std(axis=0).argmax()].argsort(kind="stable")
+    twice = np.arange(len(seen)) // 2
+    chosen = rising[twice]
     again = _as_features(network(seen[chosen]), label, len(seen))
     require(again.shape == values.shape, f"features {values.shape} in a second call", again.shape)
     apart = np.abs(again - values[chosen]).max(axis=0)
-    allowed = _REPEATED * ranges + _ROUNDED * np.abs(values).max(axis=0)
+    allowed = _REPEATED * np.ptp(values, axis=0) + _ROUNDED * np.abs(values).max(axis=0)
     if (apart > allowed).any():
         unit = int((apart - allowed).argmax())
         raise InputError(

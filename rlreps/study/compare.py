@@ -193,6 +193,8 @@ def compare(
     pairs: Sequence[tuple[str, Any]]
     if isinstance(results, Mapping):
         pairs = [*results.items()]
+        different = len({str(label) for label in results}) == len(results)
+        require(different, "results with different labels", [*results])
     else:
         several = isinstance(results, Sequence) and not isinstance(results, str)
         folders = several and all(isinstance(each, Path | str) for each in results)

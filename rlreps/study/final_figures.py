@@ -70,11 +70,9 @@ def read_results(results: Sequence[tuple[Any, Any]]) -> list[FinalFigures]:
     """Read the final figures of labelled results; logs up to the steps that all of them reached.
 
     Raises:
-        InputError: If a result has none, or two results have the same label.
+        InputError: If a result has none.
     """
     named = [(str(label), result) for label, result in results]
-    labels = [label for label, _ in named]
-    require(len({*labels}) == len(labels), "results with different labels", labels)
     logs = {label: found for label, each in named if (found := _find_logs(each))}
     monitored = read_monitors({label: [*paths.values()] for label, paths in logs.items()})
     runs = []

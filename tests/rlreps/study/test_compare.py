@@ -291,7 +291,7 @@ def test_episodes_are_never_taken_for_seeds(tmp_path):
     for seed in range(5):
         path = tmp_path / f"mine/seed{seed}/monitor.csv"
         write_monitor(path, means[seed] + noise[seed], [10] * 100)
-    row, _ = compare({"mine": tmp_path / "mine", "again": tmp_path / "mine"}).rows
+    row, _ = compare([tmp_path / "mine", tmp_path / "mine"]).rows
     assert (row["measure"], row["seeds"]) == ("return", 5)  # Of 500 episodes.
     np.testing.assert_allclose(ends(row, "mean"), mean_interval(means)[1:], rtol=1e-4)
 
