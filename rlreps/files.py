@@ -273,6 +273,19 @@ def _depth(content: bytes) -> int:
     return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
 
 
+def read_array(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """Read the array of an .npy file; of an archive, nothing is read but its kind.
+
+    Raises:
+        One of ``DAMAGED``: As ``read_arrays``, and for an archive.
+    """
+    with open_regular(path) as stream:
+        found = np.load(stream, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            raise ValueError("an archive of arrays")
+    return found
+
+
 def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays of an .npz file by name, or of an .npy file under an empty name.
 

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.errors import require
+from rlreps.errors import InputError, require
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +27,21 @@ PRNG = "threefry2x32"
 
 _LEVEL = "xla_backend_optimization_level"
 _WITHOUT_JIT = "jax_disable_jit"
+
+
+def as_real(given: Any, name: str) -> np.ndarray:
+    """Return an array of real numbers or booleans; bfloat16, which NumPy lacks, as float32.
+
+    Raises:
+        InputError: For anything else.
+    """
+    try:
+        array = np.asarray(given)
+    except (RuntimeError, TypeError, ValueError) as error:  # Such as a PyTorch tensor's.
+        raise InputError(f"expected {name} as an array, got {error}") from error
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    require(array.dtype.kind in "iufb", f"{name} of real numbers", array.dtype.name)
+    return array
 
 
 def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:

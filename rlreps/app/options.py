@@ -355,8 +355,9 @@ def parse(
         The command.
 
     Raises:
-        InputError: For arguments that do not fit, in one line.
-        SystemExit: With code 0, after printing requested help.
+        InputError: For arguments that ``check`` refuses, in one line.
+        SystemExit: With code 0, after printing requested help; with code 2, after a message of
+            tyro, for arguments that only tyro refuses.
     """
     for before, argument in zip((prog, *arguments), arguments, strict=False):
         flag, equals, value = argument.partition("=")

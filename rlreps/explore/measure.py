@@ -25,7 +25,7 @@ from rlreps.encoders import Tabular
 from rlreps.errors import InputError, reason_of, require, require_positive
 from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
 from rlreps.explore.page import Arrays, Frames, MapGrid, render_page, round_numbers
-from rlreps.files import DAMAGED, read_arrays, require_output, write_atomically
+from rlreps.files import DAMAGED, read_array, require_output, write_atomically
 from rlreps.plotting.images import as_frames
 from rlreps.plotting.puddle_world import ACTIONS, ARROWS, outline
 from rlreps.runs.checkpoints import Checkpoints
@@ -458,7 +458,7 @@ def _count_visits(folder: RunFolder, cells: MapGrid) -> np.ndarray | None:
 def _read_recorded(file: Path, num_states: int) -> np.ndarray:
     """Read the features [n, d] that a run recorded."""
     try:
-        features = read_arrays(file).get("", np.zeros(0))
+        features = read_array(file)
     except DAMAGED as error:
         raise InputError(f"expected features in {file}, got {reason_of(error)}") from error
     fits = features.ndim == 2 and len(features) == num_states and features.dtype.kind == "f"

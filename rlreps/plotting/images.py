@@ -29,7 +29,8 @@ def as_frames(observations: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
 
     Images of bytes with one or three channels stay as they are. Codes and other numbers are
     stretched from black, their least, to white. Of several objects, zeros and ones in a channel
-    each, a pixel shows the last one present, as a colour; of other channels, the last one.
+    each, a pixel shows the last one present, as a colour; of other numbers of channels, the last
+    channel. Shapes alone tell images from vectors, so that any table [a, b] is an image.
 
     Args:
         observations: [n, ...]; images may have their channels first or last, or none.
@@ -43,13 +44,12 @@ def as_frames(observations: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
     if channels_first(seen.shape[1:]):
         seen = np.moveaxis(seen, 1, -1)
     channels = seen.shape[3]
+    if channels > 1 and seen.max() <= 1 and np.isin(seen, (0, 1)).all():
+        last = np.max(np.arange(1, channels + 1) * (seen > 0), axis=3)
+        colours = [(0, 0, 0), *(to_rgb(OKABE_ITO[each % 6]) for each in range(channels))]
+        return np.asarray(np.rint(255 * np.asarray(colours))[last], np.uint8)
     if channels not in (1, 3):
-        if not np.isin(seen, (0, 1)).all():
-            seen = seen[..., -1:]
-        else:
-            last = np.max(np.arange(1, channels + 1) * (seen > 0), axis=3)
-            colours = [(0, 0, 0), *(to_rgb(OKABE_ITO[each % 6]) for each in range(channels))]
-            return np.asarray(np.rint(255 * np.asarray(colours))[last], np.uint8)
+        seen = seen[..., -1:]
     if seen.dtype == np.uint8 and seen.max() >= _CODES:
         return seen
     low, high = float(seen.min()), float(seen.max())

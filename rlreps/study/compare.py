@@ -165,7 +165,7 @@ def print_comparison(runs: tuple[Path, ...], out: Path | None = None) -> Iterato
 
 
 def compare(
-    results: Mapping[str, Result] | Sequence[Path | str], out: Path | None = None
+    results: Mapping[str, Result] | Sequence[Path | str], out: Path | str | None = None
 ) -> Comparison:
     """Compare results with the first of them, by their seeds.
 
@@ -185,6 +185,7 @@ def compare(
     Raises:
         InputError: For fewer than two results, an unfinished run, or results without a measure.
     """
+    out = None if out is None else Path(out)
     if out is not None:
         is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
         require(is_folder, "a folder to write tables and curves in", str(out))
@@ -192,14 +193,17 @@ def compare(
     pairs: Sequence[tuple[str, Any]]
     if isinstance(results, Mapping):
         pairs = [*results.items()]
+        different = len({str(label) for label in results}) == len(results)
+        require(different, "results with different labels", [*results])
     else:
-        named = all(isinstance(each, Path | str) for each in results)
-        require(named, "results by name, {label: result}, or folders", type(results).__name__)
+        several = isinstance(results, Sequence) and not isinstance(results, str)
+        folders = several and all(isinstance(each, Path | str) for each in results)
+        require(folders, "results by name, {label: result}, or folders", type(results).__name__)
         pairs = labelled([Path(each) for each in results])
     runs = read_results(pairs)
-    folders = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
-    folders = [each for each in folders if not find_monitors(each)]
-    curves = [each for each in folders if RunFolder(each).kind in (train.KIND, live.KIND)]
+    paths = [Path(each) for _, each in pairs if isinstance(each, Path | str)]
+    paths = [each for each in paths if not find_monitors(each)]
+    curves = [each for each in paths if RunFolder(each).kind in (train.KIND, live.KIND)]
     require(len(runs) >= 2, "at least two runs to compare", len(runs))
     first = runs[0]
     for run in runs:

@@ -14,7 +14,7 @@ from rlreps.app.jobs.fit import Collection, read_data
 from rlreps.auditing.audit import OURS, Audit, audit
 from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
-from rlreps.files import DAMAGED, read_arrays
+from rlreps.files import DAMAGED, read_array
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
@@ -51,6 +51,7 @@ class AuditFeatures(Job[Audit]):
     @functools.cached_property
     def _read(self) -> dict[str, np.ndarray]:
         names = [path.stem for path in self.features]
+        require(bool(names), "at least one .npy file of features", "none")
         require(len({*names}) == len(names), "files of different names", names)
         labels = names if len(names) > 1 else [OURS]
         return dict(zip(labels, map(_read_array, self.features), strict=True))
@@ -136,11 +137,9 @@ class AuditFeatures(Job[Audit]):
 
 def _read_array(path: Path) -> np.ndarray:
     try:
-        arrays = read_arrays(path)
+        return read_array(path)
     except DAMAGED as error:
         raise InputError(f"expected an .npy file, got {path}: {reason_of(error)}") from error
-    require([*arrays] == [""], "an .npy file of one array", f"{path}, an archive of several")
-    return arrays[""]
 
 
 def _digest(array: np.ndarray) -> str:

@@ -47,9 +47,12 @@ class TabularModel:
         return chosen
 
     def policy_values(self, policy: ArrayLike, rewards: ArrayLike, discount: float) -> DoubleArray:
-        """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of a policy [n, A] or [n], [n, m].
+        """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of one policy, [n, m].
 
-        ``rewards`` [n, m] count on arriving in each state.
+        Args:
+            policy: Probabilities [n, A], or actions [n].
+            rewards: The reward of arriving in each state, [n, m].
+            discount: γ.
         """
         rewards = np.asarray(rewards, np.float64)
         chain = np.einsum("sa,ast->st", self.probabilities(policy), self.to)

@@ -92,11 +92,13 @@ class LeastSquares:
         return self.discount * (1.0 - self.rows.terminated.astype(np.float32))
 
     def at(self, discount: float) -> "LeastSquares":
-        """Return the same equations with another discount, which share ``gram``."""
+        """Return the same equations with another discount; nothing else is computed again."""
         if discount == self.discount:
             return self
         other = dataclasses.replace(self, discount=discount)
         other.gram = self.gram
+        own = {"discount", "advance", "continues", "solve"}
+        vars(other).update({name: vars(self)[name] for name in vars(self).keys() - own})
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -175,8 +175,9 @@ class Observed:
     def sized(self, encoder: Encoder, num_features: int) -> Encoder:
         """Return an encoder with the sizes that these observations need; nothing is trained.
 
-        An ``InputError`` says if it does not take the observations, or has a fixed other number of
-        features.
+        Raises:
+            InputError: If it does not take the observations, or has a fixed other number of
+                features.
         """
         indices, flat = self.num_states is not None, math.prod(self.shape)
         sized = with_sizes(

@@ -117,14 +117,26 @@ class SuccessorRepresentation:
     def measure(self, observations: Any, goals: Any) -> np.ndarray:
         """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g].
 
-        ``observations`` [m, ...] are s, and ``goals`` [g, ...] are s⁺; actions must be discrete.
+        Args:
+            observations: s, [m, ...].
+            goals: s⁺, [g, ...], observations like s.
+
+        Raises:
+            InputError: For observations unlike the data's, or continuous actions.
         """
         forward, backward = self.forward(observations), self.backward(goals)
         measure: np.ndarray = np.einsum("mad,gd->mag", forward, backward)
         return measure
 
     def probabilities(self, observations: Any) -> np.ndarray:
-        """Return the probabilities of the data's policy, [m, A], for discrete actions alone."""
+        """Return the probabilities of the data's policy, [m, A].
+
+        Args:
+            observations: s, [m, ...].
+
+        Raises:
+            InputError: For observations unlike the data's, or continuous actions.
+        """
         require(self.observed.num_actions is not None, "discrete actions", "a box")
         return self.solution.behaviour(self.observed.checked(observations))
 
@@ -360,7 +372,11 @@ class SuccessorRepresentation:
     # --- Storage ----------------------------------------------------------------------------------
 
     def save(self, path: Path | str) -> None:
-        """Write everything to a folder, which is new or holds the same representation."""
+        """Write everything to a folder, which is new or holds the same representation.
+
+        Raises:
+            InputError: If the folder holds something else or cannot be written.
+        """
         out = Path(path)
         RunFolder.find(out, kind=KIND, config=self.description)
         with exclusive(out):

@@ -51,6 +51,12 @@ class RowEstimator(abc.ABC):
     ) -> Generator[RowEstimates, None, None]:
         """Yield the rows of each block of start states, in the order given.
 
+        Args:
+            blocks: Start states of each block, each in [0, n).
+
+        Yields:
+            Rows and half differences, [len(block), n] (float32), for each block.
+
         Raises:
             InputError: If a state is not an integer in [0, n).
         """

@@ -17,6 +17,7 @@ from rlreps.encoders import Encoder, Params, Tabular, TwoTowers
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.envs.observations import Observation, as_observation
 from rlreps.errors import InputError, require, require_memory, require_positive
+from rlreps.numerics import as_real
 from rlreps.subspace import (
     ArrayBlocks,
     PrincipalSubspace,
@@ -143,10 +144,11 @@ class GroundTruth:
                 intercept; a shift of features then changes nothing. The papers leave it out.
 
         Raises:
-            InputError: For features of another shape, not finite, or of more components than the
-                truth has.
+            InputError: For features of another shape, not real or finite, or of more components
+                than the truth has.
         """
-        features = np.asarray(features)
+        features = as_real(features, "features")
+        features = features if features.dtype.kind == "f" else features.astype(np.float32)
         require(features.ndim == 2, "features of shape [states, p]", features.shape)
         require(bool(np.isfinite(features).all()), "finite features", "NaN or infinity")
         fitting = len(features) == self.num_states

@@ -61,7 +61,9 @@ def test_agents_from_training_to_pictures(rlreps, puddle_world, case, tmp_path):
     assert {name: config[name] for name in stored} == stored
     task = config["auxiliary"]["objective"]["name"]
     assert said.startswith(f"{config['environment']}, auxiliary task {task}: 2 x 400 steps in ")
+    written = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert rlreps(*train) == said  # Finished: nothing is done again, and the table is the same.
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == written
     assert f"2 x {summary['steps']} steps" in (run / "report.html").read_text()
     # Names of modules to import are not taken from the folder.
     named = ("--env", config["environment"]) if on_host else ()

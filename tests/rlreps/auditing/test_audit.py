@@ -364,11 +364,20 @@ def test_a_function_sees_the_states_in_the_units_of_the_environment(truth):
         ([np.zeros((STATES, 3)), np.zeros((STATES, 2))], "as an array, got "),
         (lambda seen: np.random.default_rng().normal(size=(STATES, 3)), "in a second call"),
         (lambda seen: seen - seen.mean(), "in a second call"),
+        # A noisy unit beside a large one; statistics that both halves of the circle share.
+        (lambda seen: np.c_[1e4 * seen, np.random.default_rng().normal(size=STATES)], "in unit 1"),
+        (lambda seen: np.cos(2.0 * seen) / np.cos(2.0 * seen).std(), "in a second call"),
     ],
 )
 def test_other_features_are_refused(features, words, truth):
     with pytest.raises(InputError, match=words):
         rlreps.audit(features, truth)
+
+
+def test_a_function_may_depend_on_the_batch_by_rounding(truth):
+    calls = iter((1.0, np.nextafter(np.float32(1.0), np.float32(2.0))))
+    found = rlreps.audit(lambda seen: np.full((STATES, 3), next(calls), np.float32), truth)
+    assert found.findings["features"].defects[0].name == "collapsed"
 
 
 def test_constant_features_hold_nothing(truth):
@@ -544,3 +553,6 @@ def test_the_command_refuses_other_files(tmp_path, capsys):
         assert left.value.code == 2
         assert "expected an .npy file" in capsys.readouterr().err
         assert not (tmp_path / "page").exists()
+    with pytest.raises(SystemExit):
+        main(["audit", "--out", str(tmp_path / "page")])
+    assert "expected at least one .npy file of features, got 'none'" in capsys.readouterr().err

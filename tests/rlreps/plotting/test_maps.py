@@ -270,6 +270,7 @@ def test_what_an_encoder_sees_becomes_frames():
     shown = as_frames(objects)[0]
     assert [bool(shown[at].any()) for at in ((0, 0), (0, 1))] == [True, False]
     np.testing.assert_array_equal(shown[0, 0], shown[1, 1])
+    np.testing.assert_array_equal(as_frames(objects[..., :3])[0], shown)  # Not red and green.
     # Of other channels, such as successive frames, the last one.
     stack = np.arange(2 * 5 * 6 * 4, dtype=np.uint8).reshape(2, 5, 6, 4)
     np.testing.assert_array_equal(as_frames(stack), stack[..., 3:])

@@ -71,7 +71,7 @@ def ends(row, name):
 def test_the_recipe_of_the_handbook_loads_figures_into_pandas_as_numbers(trained, tmp_path):
     pandas = pytest.importorskip("pandas")
     (first, one), (second, _) = trained("first", range(3, 5)), trained("second", range(3, 5))
-    compare([first, second], tmp_path / "compared")
+    compare([first, second], str(tmp_path / "compared"))
     page = (Path(__file__).parents[3] / "docs/command-line.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"```py\n(import json, pathlib, pandas.*?)```", page, re.DOTALL)
     for name, path in ("DIR", tmp_path / "compared"), ("RUN", first):
@@ -323,6 +323,12 @@ def test_logs_count_up_to_the_steps_that_all_trainings_reached(tmp_path):
     assert of_one["run_1"]["absolute_metrics"] == {"return": [9.0]}
 
 
+def test_a_last_line_counts_without_its_end_if_it_has_every_field(tmp_path):
+    log = write_monitor(tmp_path / "monitor.csv", [3.0], [10])
+    log.write_text(log.read_text().rstrip())
+    assert compare({"a": log, "b": log}).runs[0].measures["return"].values.tolist() == [3.0]
+
+
 def test_parallel_environments_are_one_training_and_other_names_are_seeds(tmp_path):
     for rank, (value, start) in enumerate(((1.0, 0.0), (3.0, 0.005))):
         write_monitor(tmp_path / f"one/{rank}.monitor.csv", [value] * 10, [10] * 10, start=start)
@@ -367,6 +373,9 @@ def test_other_logs_are_refused(content, tmp_path):
         ({"a": {0: 1.0, "0": 2.0}, "b": [1.0]}, "different seeds, got "),
         ({"a": ["x/monitor.csv"] * 2, "b": [1.0]}, "logs of different trainings"),
         ([np.zeros(5), np.zeros(5)], "results by name"),
+        ("runs/a", "results by name, .* got 'str'"),
+        (Path("runs/a"), "results by name, .* got '.*Path'"),
+        ({1: [1.0], "1": [2.0]}, "results with different labels, got "),
         ({"a": [1.0], "b": ["x"]}, r"files of Stable-Baselines3 called \*monitor.csv"),
         ({"a": [1.0, 2.0], "b": [1.0, np.nan]}, "finite numbers"),
         ({"a": [1.0, 2.0], "b": [[1.0], [1.0, 2.0]]}, "finite numbers"),

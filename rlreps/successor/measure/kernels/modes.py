@@ -44,8 +44,16 @@ def slow_modes(
 
     Iterate on a panel of vectors with (I - γP)⁻¹, which has the same invariant subspaces as P. Then
     iterate with P, which damps what is left of the fast modes. Last, take the Schur form of P
-    projected onto the panel. The result is None if more than a quarter of all n modes or more than
-    some hundreds would be needed, or if the left and right subspaces have different eigenvalues.
+    projected onto the panel.
+
+    Args:
+        chain: P, [n, n].
+        solver: Factors of I - γP.
+        largest_rest: Largest modulus of an eigenvalue that may be left out, in (0, 1).
+
+    Returns:
+        The modes; None if more than a quarter of all n modes or more than some hundreds would be
+        needed, or if the left and right subspaces have different eigenvalues.
     """
     transposed = chain.T.tocsr()
     panel = _FIRST_PANEL

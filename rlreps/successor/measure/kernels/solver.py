@@ -77,8 +77,11 @@ def factorise(
 ) -> BandedSolver:
     """Factorise I - γP without pivoting between strips: the matrix is diagonally dominant.
 
-    P [bins², bins²] has rows that sum to 1, and cells in order of their grid row. The factors are
-    float32 or float64.
+    Args:
+        chain: P, [bins², bins²] with rows that sum to 1, cells in order of their grid row.
+        bins: Cells along each axis.
+        discount: γ in (0, 1).
+        dtype: float32 or float64, the dtype of the factors.
     """
     strips = _strips(chain, bins)
     last = len(strips) - 2

@@ -96,10 +96,13 @@ class StoreReader:
         """Prepare to read a complete store.
 
         Args:
-            store: The store; an ``InputError`` says if blocks are missing.
+            store: The store.
             means: Means subtracted from the columns, [tasks] (float64), as from
                 ``subspace.centring_means``.
             row_means: Means subtracted from the rows, [n] (float64); None subtracts none.
+
+        Raises:
+            InputError: For means of another shape, or if blocks are missing.
         """
         require(means.shape == store.shape[1:], f"column means {store.shape[1:]}", means.shape)
         store.require_complete()
@@ -113,7 +116,8 @@ class StoreReader:
     def entries(self, rows: Indices, columns: Indices) -> Entries:
         """Return entries [b, t] (float32) of rows [b] and columns [t], centred; indices may repeat.
 
-        An ``InputError`` says if a block is missing, too short or not finite.
+        Raises:
+            InputError: If a block is missing, too short or not finite.
         """
         store = self._store
         width = store.shape[1]

@@ -105,7 +105,12 @@ def save_subspace(
 
 
 def load_subspace(store: MatrixStore, settings: Mapping[str, Any]) -> Arrays | None:
-    """Load the arrays kept under these settings, or None if there are none for this matrix."""
+    """Load the arrays kept under these settings, or None if there are none for this matrix.
+
+    Raises:
+        InputError: If the cache file is corrupt (the message names it), or the matrix is
+            incomplete.
+    """
     file = _file(store, settings)
     if not file.is_file():
         return None

@@ -100,9 +100,14 @@ class MatrixStore:
         self.block_file(index).unlink(missing_ok=True)
 
     def write_block(self, index: int, rows: ArrayLike) -> None:
-        """Write or replace a block by float32 rows [stop - start, num_tasks], all finite.
+        """Write or replace a block; it is on disk, whole, when this returns.
 
-        It is on disk, whole, when this returns.
+        Args:
+            index: Index of the block.
+            rows: float32 [stop - start, num_tasks] of the block's range, all finite.
+
+        Raises:
+            InputError: If ``rows`` are invalid, or the disk refused them.
         """
         start, stop = self.block_range(index)
         values = np.asarray(rows)
@@ -126,11 +131,19 @@ class MatrixStore:
             self._array[start:stop].write(values).result()
 
     def read_block(self, index: int) -> RowBlock:
-        """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written."""
+        """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
+
+        Raises:
+            InputError: If the block is corrupt.
+        """
         return next(self._stream([index]))[1]
 
     def read(self) -> RowBlock:
-        """Return the whole matrix, float32 [num_states, num_tasks]."""
+        """Return the whole matrix, float32 [num_states, num_tasks].
+
+        Raises:
+            InputError: If a block is missing or corrupt.
+        """
         matrix = np.empty(self.shape, np.float32)
         for index, rows in self.iterate_blocks():
             matrix[slice(*self.block_range(index))] = rows

@@ -123,6 +123,24 @@ def test_states_without_rows_are_counted_unless_they_ended_episodes():
     assert any("no row starts in 25% of the states" in said for said in found.warnings())
 
 
+def test_equations_at_another_discount_ask_for_the_policy_once():
+    asked = []
+
+    def behaviour(states):
+        asked.append(len(states))
+        return np.ones((len(states), 1))
+
+    steps = to_steps(steps_of(np.full((4, 1, 4), 0.25), 100, seed=0))
+    given = (UnitVectors(4), ActionBasis(1), steps)
+    solution = LeastSquares(*given, GAMMA, 1e-9, behaviour)
+    cumulants = np.eye(4)[steps.next_observation]
+    solution.values(cumulants)
+    found = solution.at(0.5).values(cumulants)
+    assert asked == [100]
+    other = LeastSquares(*given, 0.5, 1e-9, behaviour)
+    np.testing.assert_array_equal(found, other.values(cumulants))
+
+
 def test_effective_rows_of_components():
     data = steps_of(np.full((4, 1, 4), 0.25), 4_000, seed=0)
     held = data.held_out(0.2, 0)

@@ -1,5 +1,6 @@
 """A matrix of one's own: stored with its grid and read back as a ground truth."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,6 +29,10 @@ def test_a_matrix_comes_back_with_its_subspace_grid_and_coordinates(tmp_path):
     assert truth.grid == GRID
     np.testing.assert_array_equal(truth.coordinates, GRID.unit_centres())
     assert truth.distance(left.tolist()) < 1e-9
+    signs = np.sign(left).astype(int)
+    assert truth.distance(signs) == truth.distance(jnp.asarray(signs, jnp.bfloat16)) < 1.0
+    with pytest.raises(InputError, match="expected features of real numbers, got 'object'"):
+        truth.distance(np.full((30, 4), None))
     assert repr(truth) == "<GroundTruth of 30 states, 4 components, discount None>"
     with pytest.raises(InputError, match="expected finite features"):
         truth.distance(np.full_like(left, np.nan))
