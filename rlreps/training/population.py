@@ -53,6 +53,11 @@ def stack(learners: Sequence[Learner]) -> Learner:
     return stacked
 
 
+def _params_of(params: Params, index: int) -> Params:
+    """Return the parameters of one run, by position, as NumPy's: JAX compiles every slice."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], params)
+
+
 @checked
 @dataclasses.dataclass(frozen=True)
 class TrainingResult(Finished[TrainState]):
@@ -69,7 +74,7 @@ class TrainingResult(Finished[TrainState]):
 
     def params(self, index: int = 0) -> Params:
         """Return the encoder parameters of one seed, by position."""
-        return jax.tree.map(lambda leaf: leaf[index], self.state.params)
+        return jax.tree.map(jnp.asarray, _params_of(self.state.params, index))
 
 
 class Members(Program[TrainState]):
@@ -172,7 +177,7 @@ class Members(Program[TrainState]):
         if self._observe is not None:
 
             def first() -> Params:
-                return jax.tree.map(lambda leaf: leaf[0], self._placement.collect(state.params))
+                return _params_of(self._placement.collect(state.params), 0)
 
             self._observe(step, first)
         figures = self._figures(state)
