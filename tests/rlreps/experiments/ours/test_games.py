@@ -89,7 +89,7 @@ def made(*, cause=0.0, talent=0.0, gains=None, links=0.0):
     rng, rows, shifts = np.random.default_rng(0), [], {}
     for world, (label, arm) in itertools.product((*NAMES, *KEPT), ARMS.items()):
         family = world.split("-")[0]
-        shift = shifts.setdefault((family, label), rng.normal() if label in JOINT else 0.0)
+        shift = shifts.setdefault((family, label), links * rng.normal() if label in JOINT else 0.0)
         gain = (gains or {}).get(label, 0.0) + rng.normal(0.0, 0.01)
         for seed in range(6):
             able, close, chance, luck = rng.normal(size=4)
@@ -99,7 +99,7 @@ def made(*, cause=0.0, talent=0.0, gains=None, links=0.0):
             measures = dict.fromkeys(MEASURES, np.nan if arm.counted else close)
             measures["value_r2"] = able + 0.1 * rng.normal()
             first = dict.fromkeys(MEASURES, 0.3 * close + shift)
-            steps = 20.0 - links * shift - talent * able + rng.normal()
+            steps = 20.0 - shift - talent * able + rng.normal()
             about = {"world": world, "family": family, "arm": label, "seed": seed}
             about |= {"group": ASIDE if world in KEPT else MAIN}
             about |= {"mean_success": 0.5 + gain, "steps_to": steps}
