@@ -167,19 +167,15 @@ class PairTask(AuxiliaryTask):
         Raises:
             InputError: For observations of another shape or type than the task was made for.
         """
-        seen, window, encode = (
-            _checked(rows, self),
-            episode_window(rows),
-            in_single_precision(encode),
-        )
+        seen, encode = _checked(rows, self), in_single_precision(encode)
+        window = episode_window(rows)
         step_key, stay_key, loss_key = jax.random.split(key, 3)
         count, every = self.sequences, jnp.arange(self.sequences)
         # At least one: the number of trials up to and with the first success.
         steps = jax.random.geometric(step_key, 1.0 - self.discount, (count,), jnp.int32)
         reached = jnp.minimum(steps, window.end)
-        stays = (
-            window.terminal & (steps >= window.end) & jax.random.bernoulli(stay_key, 0.5, (count,))
-        )
+        chosen = jax.random.bernoulli(stay_key, 0.5, (count,))
+        stays = chosen & window.terminal & (steps >= window.end)
         ends = seen[every, jnp.where(stays, reached, 0)], seen[every, reached]
         pair = Clip(tuple(as_inputs(each).reshape(count, -1) for each in ends))
 
@@ -262,10 +258,8 @@ def make_auxiliary_task(
             f"shape {observation_shape}",
         )
         num_tasks = family.num_cells
-    objective, observation = (
-        config.objective,
-        jax.ShapeDtypeStruct(observation_shape, observation_dtype),
-    )
+    observation = jax.ShapeDtypeStruct(observation_shape, observation_dtype)
+    objective = config.objective
     if isinstance(objective, CumulantDifferences):
         own = with_sizes(objective.cumulants, num_inputs=inputs)
         count = config.num_tasks or objective.num_cumulants

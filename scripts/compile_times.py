@@ -5,8 +5,8 @@
 
 A name stands for a small command of its kind; any other argument is the arguments of ``rlreps``.
 Each command runs in a process of its own, without the compilation cache, in a folder that holds a
-small store of PuddleWorld, ``store``. A
-program that JAX makes for one operation outside a compiled function counts too.
+small store of PuddleWorld, ``store``. A program that JAX makes for one operation outside a compiled
+function counts too.
 """
 
 import collections

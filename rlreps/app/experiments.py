@@ -1,13 +1,11 @@
 """The commands of experiments, one for each entry of ``rlreps.experiments``."""
 
-import dataclasses
 from pathlib import Path
 from typing import Literal
 
 from rlreps.app.command import command_class
 from rlreps.app.job import takes
 from rlreps.experiments import EXPERIMENTS
-from rlreps.runs.progress import progress_bar
 from rlreps.study.experiment import StudyRun
 
 _HELP = """{description}
@@ -39,16 +37,9 @@ def command_of(name: str) -> type:
     ) -> StudyRun:
         found = entry.load()
         config = found.presets[preset]
-        if objective is not None:
-            from rlreps.experiments.ours.contestants import row_of
-
-            config = dataclasses.replace(config, rows=(row_of(objective),))
-        if world is not None:
-            from rlreps.experiments.ours.benchmark_runs import in_world
-            from rlreps.worlds import load
-
-            load(world, progress=progress_bar)  # Builds a world that is not in the cache.
-            config = in_world(config, world)
+        for option, value in (("objective", objective), ("world", world)):
+            if value is not None:
+                config = found.options[option](config, value)
         return StudyRun(experiment=found, config=config, data=data)
 
     experiment.__annotations__["preset"] = Literal[tuple(entry.presets)]

@@ -230,6 +230,8 @@ class Experiment(Generic[Config]):
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
         check: (configuration, data set) → ``Run.data``; raises if they cannot be run.
         prepare: Run → ``Run.shared``.
+        options: Name of an option of its command → (configuration, the option's text) → the changed
+            configuration.
         keeps_parts: Whether to keep measurements in ``parts``. Otherwise a measurement may be any
             object, and a resumed run measures every cell again; training still resumes from its
             checkpoints.
@@ -256,6 +258,7 @@ class Experiment(Generic[Config]):
     load: Callable[[Path | None], Any] | None = None
     check: Callable[[Config, Any], Any] | None = None
     prepare: Callable[[Run[Config]], Any] | None = None
+    options: Mapping[str, Callable[[Config, str], Config]] = dataclasses.field(default_factory=dict)
     keeps_parts: bool = True
     stated: str = "what the paper states"
     deviations: Mapping[str, str] = dataclasses.field(default_factory=dict)

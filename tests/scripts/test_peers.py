@@ -145,7 +145,7 @@ def test_a_small_row_runs_and_measures_its_quality(row, compare, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (200, 784), np.uint8)
     (tmp_path / "images.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes()))
     sides = list(__import__(row).SIDES)
-    if row.startswith(("dqn", "nystroem")):  # Their peers are no packages of the extra dev.
+    if row.startswith(("dqn", "nystroem")):  # The extra dev lacks their peers.
         sides = sides[:1]
     if row == "dqn_gymnax":
         pytest.importorskip("gymnax")

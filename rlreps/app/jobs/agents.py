@@ -320,8 +320,8 @@ def ground_truth_of_run(
         store: A ground truth to use instead of the run's own.
 
     Raises:
-        InputError: If there is no such store or it does not fit, or if the run's own ground truth
-            is missing or has changed.
+        InputError: For a store that does not exist or does not fit. Also if the run's own ground
+            truth is missing or has changed.
     """
     settings = folder.config.get("ground_truth")
     if store is not None or settings is None:

@@ -25,7 +25,7 @@ import scipy.sparse.linalg
 
 from rlreps.numerics import interruptible
 from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
-from rlreps.successor.fitting.products import Products, mean_product, moment, product_sizes
+from rlreps.successor.fitting.products import RowProducts, mean_product, moment, product_sizes
 from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -126,15 +126,15 @@ class LeastSquares:
         )
 
     @functools.cached_property
-    def _pairs(self) -> Products:
+    def _pairs(self) -> RowProducts:
         """ψ(s, a)."""
-        return Products(self.rows.observation, self.taken, self.sizes)
+        return RowProducts(self.rows.observation, self.taken, self.sizes)
 
-    def _reached(self, weights: np.ndarray) -> Products:
+    def _reached(self, weights: np.ndarray) -> RowProducts:
         """φ(s') times weights, [N, 1]."""
-        return Products(self.rows.next_observation, weights, self.sizes[:1])
+        return RowProducts(self.rows.next_observation, weights, self.sizes[:1])
 
-    def _moment(self, left: Products, right: Products) -> Any:
+    def _moment(self, left: RowProducts, right: RowProducts) -> Any:
         return moment(self.basis, left, right, self.advance)
 
     @functools.cached_property
@@ -174,7 +174,7 @@ class LeastSquares:
         """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [q, q]."""
         if not _steady(following):
             weights = following * self.continues[:, None]
-            later = Products(self.rows.next_observation, weights, self.sizes)
+            later = RowProducts(self.rows.next_observation, weights, self.sizes)
             return self._moment(self._pairs, later)
         # A policy that does not depend on the state: one product serves all of its actions.
         once = self._moment(self._pairs, self._reached(self.continues[:, None]))
@@ -227,7 +227,7 @@ class LeastSquares:
         ``taken`` [N, m_b] replaces the b(a) of the rows' own actions.
         """
         taken = self.taken if taken is None else taken
-        pairs = Products(self.rows.observation, taken, self.sizes)
+        pairs = RowProducts(self.rows.observation, taken, self.sizes)
         return mean_product(self.basis, pairs, cumulants)
 
     def rewarded(self, rewards: np.ndarray) -> np.ndarray:

@@ -139,7 +139,7 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """How networks are trained; see ``FitConfig``."""
+    """Filled-in options of the networks' training; see ``FitConfig``."""
 
     encoder: Encoder
     optimizer: Optimizer
@@ -149,7 +149,7 @@ class Training:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResolvedConfig:
-    """How a successor representation is fitted to some data; see ``FitConfig``.
+    """Filled-in options of a fit to some data; see ``FitConfig``.
 
     Attributes:
         training: How networks are trained; None for least squares.

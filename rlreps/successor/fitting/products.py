@@ -26,7 +26,7 @@ def product_sizes(num_features: int, actions: ActionBasis) -> list[int]:
     return sizes
 
 
-class Products(NamedTuple):
+class RowProducts(NamedTuple):
     """The products w ⊗ φ(s) of N rows.
 
     Attributes:
@@ -41,7 +41,7 @@ class Products(NamedTuple):
 
     @property
     def places(self) -> list[slice]:
-        """Where the products of each weight lie in their sequence."""
+        """Slices of the sequence that hold the products of each weight."""
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
 
@@ -61,7 +61,7 @@ class Products(NamedTuple):
         return found
 
 
-def mean_product(basis: Basis, products: Products, cumulants: np.ndarray) -> np.ndarray:
+def mean_product(basis: Basis, products: RowProducts, cumulants: np.ndarray) -> np.ndarray:
     """Compute the mean of (w ⊗ φ(s)) cᵀ over the rows for cumulants c [N, k], [q, k]."""
     states, weights, sizes = products
     if isinstance(basis, UnitVectors):
@@ -75,7 +75,9 @@ def mean_product(basis: Basis, products: Products, cumulants: np.ndarray) -> np.
     return total / len(weights)
 
 
-def moment(basis: Basis, left: Products, right: Products, advance: Callable[[int], object]) -> Any:
+def moment(
+    basis: Basis, left: RowProducts, right: RowProducts, advance: Callable[[int], object]
+) -> Any:
     """Compute the mean of (w ⊗ φ(s)) (w' ⊗ φ(s'))ᵀ over the rows, [q, q'].
 
     The result is sparse if the features are. Dense products use double precision, without which

@@ -44,9 +44,11 @@ from rlreps.experiments.ours.benchmark_runs import (
     Config,
     fitting,
     frame,
+    in_world,
     measure,
     released_rows,
     tune,
+    with_objective,
 )
 from rlreps.experiments.ours.chains import PENDULUM, KnownChain
 from rlreps.experiments.ours.contestants import CONTROLS, COUNTED, OBJECTIVES
@@ -200,6 +202,7 @@ EXPERIMENT = Experiment(
     paper="Our own experiment.",
     presets=PRESETS,
     check=check,
+    options={"objective": with_objective, "world": in_world},
     prepare=prepare,
     cells=lambda run: product_cells(
         CELL,

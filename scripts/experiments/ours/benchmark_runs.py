@@ -26,14 +26,17 @@ from rlreps.experiments.ours.contestants import (
     OF_PLANE,
     OfPixels,
     Row,
+    row_of,
 )
 from rlreps.files import parse_json
 from rlreps.losses import CumulantDifferences
+from rlreps.runs import progress_bar
 from rlreps.study import Frame, Run, in_path
 from rlreps.subspace import orthonormal_basis
 from rlreps.successor import unexplained_share
 from rlreps.successor.exact import Truth
 from rlreps.training import Learner, Optimizer, TrainingResult, stack, train_population
+from rlreps.worlds import load
 
 Found: TypeAlias = dict[str, Any]
 
@@ -85,6 +88,11 @@ class Config:
     draws: int = 5
 
 
+def with_objective(config: Config, place: str) -> Config:
+    """Return a configuration whose only row is one of the user's own; see ``row_of``."""
+    return dataclasses.replace(config, rows=(row_of(place),))
+
+
 def in_world(config: Config, name: str) -> Config:
     """Return a configuration for one named world: its encoder, its rows, and ``tuned_at`` alone.
 
@@ -93,9 +101,10 @@ def in_world(config: Config, name: str) -> Config:
     have learning rates of their own.
 
     Raises:
-        InputError: If there is no such world, its chain has no truth, it has too few or too many
-            states, or no row makes sense in it.
+        InputError: For a world that does not exist, whose chain has no truth, or that has too few
+            or too many states; or if no row makes sense in it.
     """
+    load(name, progress=progress_bar)  # Builds a world that is not in the cache.
     world = KnownChain.of(name, config.bins, config.discount)
     states, shape = world.world.num_states, world.inputs.shape[1:]
     require(states > config.tuned_at, f"a world of more than {config.tuned_at} states", states)

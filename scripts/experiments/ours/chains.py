@@ -103,7 +103,7 @@ class KnownChain:
 
     @property
     def inputs(self) -> Array:
-        """What networks see of the states, [n, ...]."""
+        """Observations of the states, which networks see, [n, ...]."""
         return jnp.asarray(self.world.observations)
 
     @cached_property
@@ -119,7 +119,7 @@ class KnownChain:
 
     @property
     def in_plane(self) -> bool:
-        """Whether agents see their place in the unit square."""
+        """Tell whether agents see their place in the unit square."""
         seen = self.world.observations
         return seen.shape[1:] == (2,) and np.array_equal(seen, self.places)
 

@@ -1,4 +1,4 @@
-"""Whether closeness to the successor measure's components buys anything for agents, in 20 worlds.
+"""Test whether closeness to the successor measure's components helps agents, in 20 worlds.
 
 **Question.** Auxiliary losses bring an agent's features close to the leading components of the
 successor measure. Do such features help the agent to learn?

@@ -19,7 +19,6 @@ from rlreps.experiments.ours.games_runs import (
     SCRATCH,
     WIDER,
     Config,
-    captured_share,
     exact_truth,
     family_of,
     load_board,
@@ -254,12 +253,13 @@ def describe_worlds(results: Results[Config]) -> dict[str, dict[str, float]]:
         horizon = world.effective_horizon(discount, steps=base.max_episode_steps)
         targets = world.successor(discount=discount).multiply(task_cumulants(world.observations))
         learned = np.linalg.svd(targets - targets.mean(axis=0), full_matrices=False)[0]
-        leading = exact_truth(name, discount).principal.basis[:, :LEADING]
+        features = learned[:, : base.num_features]
         found[name] = {
             "states": world.num_states,
             "actions": world.num_actions,
             "horizon": np.nan if horizon is None else horizon,
-            "ceiling": captured_share(learned[:, : base.num_features], leading),
+            "ceiling": 1.0
+            - exact_truth(name, discount).distance(features, LEADING, intercept=True),
         }
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array
@@ -34,7 +35,7 @@ from rlreps.losses import (
 )
 from rlreps.stats import samples_to_reach
 from rlreps.study import DoubleArray, Run
-from rlreps.subspace import RandomizedSVD
+from rlreps.subspace import RandomizedSVD, subspace_distance
 from rlreps.successor import GroundTruth
 from rlreps.worlds import World, epsilon_greedy, load
 
@@ -72,7 +73,7 @@ _MONTE_CARLO = AuxiliaryConfig(
 
 
 class Arm(NamedTuple):
-    """What distinguishes an arm from agents that learn from scratch.
+    """Settings in which an arm differs from agents that learn from scratch.
 
     Attributes:
         task: Its joint loss, without a weight.
@@ -183,7 +184,7 @@ def task_cumulants(boards: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
     flat = boards.reshape(len(boards), -1).astype(np.float32) / 255.0
     family = with_sizes(_MONTE_CARLO.tasks, num_inputs=flat.shape[1])
     drawn = family.init(jax.random.key(0), _MONTE_CARLO.num_tasks or 1)
-    return np.asarray(family.apply(drawn, jax.numpy.asarray(flat)))
+    return np.asarray(family.apply(drawn, jnp.asarray(flat)))
 
 
 @functools.lru_cache(maxsize=2)
@@ -228,15 +229,15 @@ def torso_of(config: Config, name: str) -> Encoder:
     joint = MLP(size, num_inputs=size + width, hidden=(64,))
     basis = exact_truth(name, base.dqn.discount).principal.basis[:, :width]
     numbers, first = np.unique(number_observations(boards), return_index=True)
-    table = jax.numpy.asarray(basis[first] * np.sqrt(len(basis)), np.float32)
+    table = jnp.asarray(basis[first] * np.sqrt(len(basis)), np.float32)
 
     def init(key: Array) -> Any:
         return {"network": network.init(key), "joint": joint.init(jax.random.fold_in(key, 1))}
 
     def apply(params: Any, seen: Array) -> Array:
-        given = table[jax.numpy.searchsorted(numbers, number_observations(seen))]
+        given = table[jnp.searchsorted(numbers, number_observations(seen))]
         found = jax.nn.relu(network.apply(params["network"], seen))
-        return joint.apply(params["joint"], jax.numpy.concatenate([found, given], axis=1))
+        return joint.apply(params["joint"], jnp.concatenate([found, given], axis=1))
 
     return FunctionEncoder(init, apply)
 
@@ -268,7 +269,7 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
     @jax.jit
     def at_all_states(params: Any) -> tuple[Array, Array]:
         def one(params: Any) -> tuple[Array, Array]:
-            network, seen = agent.network, jax.numpy.asarray(board.observations)
+            network, seen = agent.network, jnp.asarray(board.observations)
             return network.features(params["torso"], seen), network.values(params, seen)
 
         found: tuple[Array, Array] = jax.lax.map(one, params)
@@ -308,24 +309,22 @@ def audit_torsos(
         "held_out": np.array([each.held_out[:LEADING].mean() for each in found]),
         "own_closeness": np.array(
             [
-                captured_share(each, truth.principal.basis[:, :LEADING])
+                1.0 - truth.distance(each, LEADING, intercept=True)
                 for each, truth in zip(features, own, strict=True)
             ]
         ),
         "effective_rank": np.array([each.health.effective_rank for each in found]),
         "constant": np.array([each.health.dormant for each in found]),
-        "value_r2": np.array([captured_share(each, optimal[:, None]) for each in features]),
+        "value_r2": np.array([explained_share(each, optimal) for each in features]),
     }
 
 
-def captured_share(features: npt.NDArray[Any], functions: npt.NDArray[Any]) -> float:
-    """Compute the R² of functions [n, k] that are linear in features [n, d] and a constant."""
-    ones = np.ones((len(features), 1))
-    basis = np.concatenate([ones, features.astype(np.float64)], axis=1)
-    wanted = functions.astype(np.float64) - functions.mean(axis=0)
-    left, scales, _ = np.linalg.svd(basis, full_matrices=False)
-    span = left[:, scales > scales[0] * len(basis) * np.finfo(np.float32).eps]
-    return float(np.sum(np.square(span.T @ wanted)) / np.sum(np.square(wanted)))
+def explained_share(features: npt.NDArray[Any], values: npt.NDArray[Any]) -> float:
+    """Compute the R² of values [n] that are linear in features [n, d] and a constant."""
+    span = np.column_stack([features - features.mean(axis=0), np.ones(len(features))])
+    centred = values - values.mean()
+    direction = centred[:, None] / np.linalg.norm(centred)
+    return 1.0 - float(subspace_distance(jnp.asarray(span), jnp.asarray(direction)))
 
 
 def steps_to(config: Config, success: DoubleArray) -> DoubleArray:

@@ -396,7 +396,7 @@ def test_a_stochastic_game_is_a_world(tmp_path):
     lines = json.loads((tmp_path / "run/summary.json").read_text("utf-8"))["benchmark"]
     found = {row["method"]: row for row in lines}
     assert found["large batch"]["subspace_distance"] < 0.2
-    # Three features separate a complex pair: there is no fixed point, and a line in the ranking.
+    # The third feature separates a complex pair, so that TD low rank has no fixed point.
     assert found["TD low rank"]["note"] == "no truth of its own for 2 of 2 seeds"
 
 

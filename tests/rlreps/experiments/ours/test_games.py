@@ -24,7 +24,7 @@ from rlreps.experiments.ours.games_runs import (
     SCRATCH,
     WIDER,
     agents_of,
-    captured_share,
+    explained_share,
     load_board,
 )
 from rlreps.study import replace_nested
@@ -65,15 +65,15 @@ def test_correlate_ranks_is_the_partial_correlation_of_ranks(seed):
     assert np.isnan(correlate_ranks(x, z, [z]))
 
 
-def test_captured_share_is_the_r2_of_a_regression_with_an_intercept():
+def test_explained_share_is_the_r2_of_a_regression_with_an_intercept():
     rng = np.random.default_rng(0)
-    features, other = rng.normal(size=(40, 5)), rng.normal(size=(40, 1))
+    features, values = rng.normal(size=(40, 5)), rng.normal(size=40)
     left = np.concatenate([np.ones((40, 1)), features], axis=1)
-    residual = other - left @ np.linalg.lstsq(left, other)[0]
-    expected = 1.0 - np.sum(residual**2) / np.sum((other - other.mean()) ** 2)
+    residual = values - left @ np.linalg.lstsq(left, values)[0]
+    expected = 1.0 - np.sum(residual**2) / np.sum((values - values.mean()) ** 2)
     twice = np.concatenate([features, features], axis=1) + 7.0
-    np.testing.assert_allclose(captured_share(twice, other), expected)
-    assert captured_share(np.ones((40, 3)), other) == pytest.approx(0.0, abs=1e-9)
+    np.testing.assert_allclose(explained_share(twice, values), expected, rtol=1e-5)
+    assert explained_share(np.ones((40, 3)), values) == pytest.approx(0.0, abs=1e-6)
 
 
 def made(*, cause=0.0, talent=0.0, gains=None, links=0.0):
@@ -83,7 +83,7 @@ def made(*, cause=0.0, talent=0.0, gains=None, links=0.0):
         cause: Effect of closeness on later success.
         talent: Effect of an agent's talent on closeness, early and late success, and steps; the R²
             of the optimal values shows it. Arms do not differ in talent.
-        gains: Arm → gain in mean success over scratch, the same in all families but for noise.
+        gains: Arm → gain in mean success over scratch. Families differ by noise alone.
         links: Effect of a joint loss's gain in closeness, by family, on the steps that it saves.
     """
     rng, rows, shifts = np.random.default_rng(0), [], {}
