@@ -42,13 +42,15 @@ def estimate_behaviour(
         weights = np.where(total > 0, counts / np.maximum(total, 1), mean)
         return EstimatedBehaviour(basis, weights.astype(np.float32), actions.num_actions)
     size, own = basis.num_features, np.flatnonzero(~held)
+    constant = np.zeros((size, taken.shape[1]))
+    constant[-1] = mean
+    if np.array_equal(taken, np.broadcast_to(mean, taken.shape)):  # One action.
+        return EstimatedBehaviour(basis, constant.astype(np.float32), actions.num_actions)
     gram, crossed = np.zeros((size, size)), np.zeros((size, taken.shape[1]))
     for some in blocks_of(len(own), size):
         features = basis.apply(rows.observation[own[some]])
         gram += features.T @ features / len(own)
         crossed += features.T @ (taken[own[some]] - mean) / len(own)
-    constant = np.zeros_like(crossed)
-    constant[-1] = mean
     ridges = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
     tried = [np.linalg.solve(gram + ridge * np.eye(size), crossed) + constant for ridge in ridges]
     found = basis.projections(rows.observation[held], *tried)

@@ -14,7 +14,7 @@ from rlreps.config import as_json
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import Basis, DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import (
     EstimatedBehaviour,
     GivenBehaviour,
@@ -196,6 +196,9 @@ class Fit:
         quality: Quality | None = None
         whole = solved(self.data)
         kept = None if self._parts is None else solved(self._kept)
+        if kept is not None and whole.chosen is None and isinstance(basis, DenseBasis):
+            assert self._parts is not None
+            kept.parts = whole, dataclasses.replace(whole, recorded=to_steps(self._parts[1]))
         total = whole.work(True) + (0 if kept is None else kept.work(False))
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
         with progress_bar("least squares", total=total, unit="rows", after=2.0) as advance:

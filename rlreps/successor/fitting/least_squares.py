@@ -63,6 +63,8 @@ class LeastSquares:
         behaviour: E[b(a) | s] of the policy whose measure is solved for.
         chosen: Indices of the transitions of the equations; None for all.
         advance: Called with the number of rows that a pass over the rows has done.
+        parts: Equations of more rows and of those rows that these equations leave out, with the
+            same dense features and ridge: moments are then differences of theirs.
     """
 
     basis: Basis
@@ -75,6 +77,7 @@ class LeastSquares:
     advance: Callable[[int], object] = dataclasses.field(
         default_factory=lambda: lambda count: None, init=False
     )
+    parts: "tuple[LeastSquares, LeastSquares] | None" = dataclasses.field(default=None, init=False)
 
     @functools.cached_property
     def rows(self) -> Steps:
@@ -140,12 +143,22 @@ class LeastSquares:
     @functools.cached_property
     def gram(self) -> Any:
         """E[ψψᵀ] + λI, [q, q]."""
+        if self.parts is not None:
+            return self._difference(*(part.gram for part in self.parts))
         return self._ridged(self._moment(self._pairs, self._pairs))
 
-    @property
+    @functools.cached_property
     def crossed(self) -> Any:
         """C, [q, p]."""
+        if self.parts is not None:
+            return self._difference(*(part.crossed for part in self.parts))
         return self._moment(self._pairs, self._reached(np.ones((len(self.taken), 1), np.float32)))
+
+    def _difference(self, whole: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        """Return the mean over these rows, given those over all rows and over the others."""
+        assert self.parts is not None
+        share = len(self.parts[1].taken) / len(self.parts[0].taken)
+        return np.asarray((whole - share * rest) / (1.0 - share))
 
     @functools.cached_property
     def reached_moment(self) -> np.ndarray:
@@ -176,10 +189,23 @@ class LeastSquares:
             weights = following * self.continues[:, None]
             later = RowProducts(self.rows.next_observation, weights, self.sizes)
             return self._moment(self._pairs, later)
-        # A policy that does not depend on the state: one product serves all of its actions.
-        once = self._moment(self._pairs, self._reached(self.continues[:, None]))
+        # A policy that does not depend on the state: C serves all of its actions, less the rows
+        # that end an episode.
+        once = self.discount * (self.crossed - self._crossed_at_ends)
         parts = zip(self.sizes, following[0], strict=True)
         return np.concatenate([once[:, -own:] * weight for own, weight in parts], axis=1)
+
+    @functools.cached_property
+    def _crossed_at_ends(self) -> Any:
+        """The part of C of the rows that end an episode, [q, p], for dense features."""
+        ended = np.flatnonzero(self.rows.terminated)
+        if not len(ended):
+            return 0.0
+        rows, taken = self.rows.at(ended), self.taken[ended]
+        pairs = RowProducts(rows.observation, taken, self.sizes)
+        reached = RowProducts(rows.next_observation, np.ones_like(taken[:, :1]), self.sizes[:1])
+        share = len(ended) / len(self.taken)
+        return share * moment(self.basis, pairs, reached, lambda count: None)
 
     def _counted_solver(self, following: np.ndarray) -> Solver:
         """Solve for unit vectors, by way of the values of states.
@@ -218,8 +244,11 @@ class LeastSquares:
         """Return the rows for which ``solve``, and ``factors`` if decomposed, call ``advance``."""
         if isinstance(self.basis, UnitVectors):
             return len(self.taken) * (2 + decomposed)
-        follow = 1 if _steady(self._following) else self.taken.shape[1]
-        return len(self.taken) * (1 + follow + 2 * decomposed)
+        steady = _steady(self._following)
+        passes = (0 if steady else self.taken.shape[1]) + decomposed
+        if self.parts is None:
+            passes += 1 + (steady or decomposed)
+        return len(self.taken) * passes
 
     def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:
         """Compute E[ψ(s, a) c(s')ᵀ] of c at every row's next state [N, k], [q, k].

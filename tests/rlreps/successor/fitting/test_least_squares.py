@@ -139,6 +139,32 @@ def test_blocks_of_rows_change_no_solution_and_report_each_row(model, solution, 
     assert len(done) > 3 or isinstance(solution.basis, UnitVectors)
 
 
+def test_the_next_features_of_a_steady_policy_are_means_over_rows_that_go_on(dense):
+    policy = np.array([0.3, 0.7])
+    rows, now, later = dense.rows, *map(dense.features, dense.rows[::2])
+    pairs = np.einsum("na,np->nap", dense.taken, now).reshape(len(now), -1)
+    goes_on = 0.9 * ~rows.terminated[:, None] * later
+    following = np.concatenate([weight * goes_on for weight in policy], axis=1)
+    expected = pairs.T @ following / len(now)
+    found = dense.followed(np.tile(policy, (len(now), 1)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_moments_are_those_of_all_rows_less_those_of_the_rows_left_out(dense):
+    left_out = np.random.default_rng(0).random(len(dense.rows.action)) < 0.2
+    alone, rest = (
+        dataclasses.replace(dense, recorded=dense.rows.at(mask)) for mask in (~left_out, left_out)
+    )
+    found, done = dataclasses.replace(alone), []
+    found.parts, found.advance = (dataclasses.replace(dense), rest), done.append
+    for name in ("gram", "crossed"):
+        expected = getattr(alone, name)
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, atol=1e-12)
+    rewards = np.ones((len(alone.taken), 1))
+    np.testing.assert_allclose(found.values(rewards), alone.values(rewards), rtol=1e-3, atol=1e-3)
+    assert sum(done) == found.work(decomposed=False)
+
+
 def test_fitted_q_iteration_leaves_out_rows_that_memory_does_not_hold(dense, model, monkeypatch):
     states, places = states_of(dense, model)
     rewards = np.array([0.3, 0.0, -1.0, 0.1, 0.0, 1.0])
