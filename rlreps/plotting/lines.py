@@ -129,7 +129,8 @@ def over_runs(count: int, what: str = "seed") -> str:
     if count == 1:
         return f"one {what}"
     spread = "95 % interval" if count >= FEWEST_BANDED else "thin: each of them"
-    return f"mean over {count} {what}s, {spread}"
+    several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"mean over {count} {several}, {spread}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

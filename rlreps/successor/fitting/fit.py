@@ -155,8 +155,10 @@ class Fit:
                 )
             if observed.num_states is None:
                 count = sum(product_sizes(self._most_features, observed.actions))
-                # Moments and factors, both of all rows and of those not held out, and a product.
-                require_memory(f"{count:,} unknowns (max_features for each action)", 40 * count**2)
+                # Moments and factors, both of all rows and of those not held out, and a product;
+                # C of both, and of the rows held out.
+                size = 40 * count**2 + 24 * count * self._most_features
+                require_memory(f"{count:,} unknowns (max_features for each action)", size)
             return None
         training = config.training
         assert training is not None
@@ -196,9 +198,6 @@ class Fit:
         quality: Quality | None = None
         whole = solved(self.data)
         kept = None if self._parts is None else solved(self._kept)
-        if kept is not None and whole.chosen is None and isinstance(basis, DenseBasis):
-            assert self._parts is not None
-            kept.parts = whole, dataclasses.replace(whole, recorded=to_steps(self._parts[1]))
         total = whole.work(True) + (0 if kept is None else kept.work(False))
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
         with progress_bar("least squares", total=total, unit="rows", after=2.0) as advance:
@@ -207,6 +206,9 @@ class Fit:
             if kept is not None:
                 kept.advance = advance
                 held = self.data.held_out(_HELD_OUT, config.seed)
+                if whole.chosen is None and isinstance(basis, DenseBasis):
+                    rest = to_steps(self.data).at(held)
+                    kept.take_moments(whole, dataclasses.replace(whole, recorded=rest))
                 quality = measure_quality(self.data, held, kept, factors, config.seed)
                 said = quality.warnings()
         if isinstance(basis, FourierBasis):

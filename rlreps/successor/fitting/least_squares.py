@@ -63,8 +63,6 @@ class LeastSquares:
         behaviour: E[b(a) | s] of the policy whose measure is solved for.
         chosen: Indices of the transitions of the equations; None for all.
         advance: Called with the number of rows that a pass over the rows has done.
-        parts: Equations of more rows and of those rows that these equations leave out, with the
-            same dense features and ridge: moments are then differences of theirs.
     """
 
     basis: Basis
@@ -77,7 +75,6 @@ class LeastSquares:
     advance: Callable[[int], object] = dataclasses.field(
         default_factory=lambda: lambda count: None, init=False
     )
-    parts: "tuple[LeastSquares, LeastSquares] | None" = dataclasses.field(default=None, init=False)
 
     @functools.cached_property
     def rows(self) -> Steps:
@@ -143,22 +140,25 @@ class LeastSquares:
     @functools.cached_property
     def gram(self) -> Any:
         """E[ψψᵀ] + λI, [q, q]."""
-        if self.parts is not None:
-            return self._difference(*(part.gram for part in self.parts))
         return self._ridged(self._moment(self._pairs, self._pairs))
 
     @functools.cached_property
     def crossed(self) -> Any:
         """C, [q, p]."""
-        if self.parts is not None:
-            return self._difference(*(part.crossed for part in self.parts))
         return self._moment(self._pairs, self._reached(np.ones((len(self.taken), 1), np.float32)))
 
-    def _difference(self, whole: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        """Return the mean over these rows, given those over all rows and over the others."""
-        assert self.parts is not None
-        share = len(self.parts[1].taken) / len(self.parts[0].taken)
-        return np.asarray((whole - share * rest) / (1.0 - share))
+    def take_moments(self, whole: "LeastSquares", rest: "LeastSquares") -> None:
+        """Take the moments of these rows from those of more rows, in place of passes over the rows.
+
+        Args:
+            whole: The equations of more rows, with the same dense features and ridge.
+            rest: Those of the rows that these equations leave out, fewer than these rows.
+        """
+        share = len(rest.taken) / len(whole.taken)
+        for name in ("gram", "crossed") if _steady(self._following) else ("gram",):
+            of_rest = share * getattr(rest, name)
+            setattr(self, name, (getattr(whole, name) - of_rest) / (1.0 - share))
+            self.advance(len(self.taken))
 
     @functools.cached_property
     def reached_moment(self) -> np.ndarray:
@@ -245,9 +245,7 @@ class LeastSquares:
         if isinstance(self.basis, UnitVectors):
             return len(self.taken) * (2 + decomposed)
         steady = _steady(self._following)
-        passes = (0 if steady else self.taken.shape[1]) + decomposed
-        if self.parts is None:
-            passes += 1 + (steady or decomposed)
+        passes = 1 + (steady or decomposed) + (0 if steady else self.taken.shape[1]) + decomposed
         return len(self.taken) * passes
 
     def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:

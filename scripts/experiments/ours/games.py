@@ -63,6 +63,7 @@ from rlreps.experiments.ours.games_report import (
     LEAST_GAIN,
     MAIN,
     confirm,
+    draw_success,
     judge_any,
     judge_bound,
     judge_exact,
@@ -74,6 +75,7 @@ from rlreps.experiments.ours.games_report import (
     tabulate_worlds,
 )
 from rlreps.experiments.ours.games_runs import (
+    ARMS,
     COUNTED,
     EXACT,
     FITTED,
@@ -92,6 +94,7 @@ from rlreps.study import (
     Axis,
     Claim,
     Curve,
+    Drawn,
     Experiment,
     Frame,
     Metric,
@@ -204,6 +207,7 @@ def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -
     }
     group = ASIDE if cell["world"] in config.aside else MAIN
     about = {**cell, "family": family_of(cell["world"]), "group": group}
+    about["kind"] = ARMS[cell["arm"]].kind
     return Frame.grid(values, **about, seed=config.base.seeds, step=steps)
 
 
@@ -280,12 +284,20 @@ EXPERIMENT = Experiment(
                 "al. 2023), the closeness that Monte-Carlo targets could reach (ceiling), and the "
                 "mean success of each arm over the run.",
             ),
+            Drawn(
+                name="success_by_world",
+                caption="Mean success over the run. Colours show the difference from agents that "
+                "learn from scratch in the same world. A line separates the worlds kept aside.",
+                draw=draw_success,
+            ),
             Curve(
                 name="success",
-                caption="Share of greedy episodes that succeed, in the mean over worlds.",
+                caption="Share of greedy episodes that succeed, in the mean over families; without "
+                "the worlds kept aside.",
                 x=Axis("step", "environment steps"),
                 line="arm",
-                panel="{group}",
+                panel="{kind}",
+                of={"group": MAIN},
             ),
         ],
         "Arms": [

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.stats import bootstrap, rankdata
 
 from rlreps.experiments.ours.games_runs import (
@@ -24,6 +25,7 @@ from rlreps.experiments.ours.games_runs import (
     load_board,
     task_cumulants,
 )
+from rlreps.plotting import signed_colormap, styled
 from rlreps.stats import (
     DoubleArray,
     Interval,
@@ -279,6 +281,33 @@ def tabulate_worlds(results: Results[Config]) -> TableRows:
         }
         for name, about in results.once(describe_worlds).items()
     ]
+
+
+@styled
+def draw_success(results: Results[Config]) -> tuple[None, Figure]:
+    """Draw the mean success of every arm in every world, coloured by its difference from scratch.
+
+    The table of worlds has the numbers.
+    """
+    config, worlds = results.config, results.once(tabulate_worlds)
+    labels = config.labels
+    means = np.array([[row[label] for label in labels] for row in worlds])
+    above = means - means[:, [labels.index(SCRATCH)]]
+    figure = Figure(figsize=(1.9 + 0.47 * len(labels), 1.7 + 0.25 * len(worlds)))
+    axes = figure.subplots()
+    image = axes.imshow(above, cmap=signed_colormap(), vmin=-1.0, vmax=1.0, aspect="auto")
+    axes.invert_yaxis()
+    for (row, column), mean in np.ndenumerate(means):
+        color = "white" if abs(above[row, column]) > 0.6 else "black"
+        axes.text(column, row, f"{mean:.2f}", color=color, ha="center", va="center", fontsize=7.5)
+    if config.aside:
+        axes.axhline(len(config.worlds) - 0.5, color="black", linewidth=1.2)
+    axes.set_xticks(range(len(labels)), labels, rotation=40, ha="left")
+    axes.set_yticks(range(len(worlds)), [str(row["world"]) for row in worlds])
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+    axes.grid(visible=False)
+    figure.colorbar(image, label="difference from scratch", fraction=0.03, pad=0.02)
+    return None, figure
 
 
 def tabulate_arms(results: Results[Config]) -> TableRows:

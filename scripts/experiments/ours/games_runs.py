@@ -87,6 +87,13 @@ class Arm(NamedTuple):
     wide: bool = False
     counted: bool = False
 
+    @property
+    def kind(self) -> str:
+        """What distinguishes it, as the title of a panel."""
+        if self.task is not None:
+            return "joint losses"
+        return "no auxiliary loss" if self.features == "none" else "features beside the board"
+
 
 def _joint(objective: Any, **changes: Any) -> Arm:
     return Arm(dataclasses.replace(_MONTE_CARLO, objective=objective, **changes))

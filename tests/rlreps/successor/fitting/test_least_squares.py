@@ -150,19 +150,23 @@ def test_the_next_features_of_a_steady_policy_are_means_over_rows_that_go_on(den
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_moments_are_those_of_all_rows_less_those_of_the_rows_left_out(dense):
+@pytest.mark.parametrize("steady", [False, True])
+def test_moments_are_those_of_all_rows_less_those_of_the_rows_left_out(dense, steady):
+    policy = (lambda states: np.full((len(states), 2), 0.5)) if steady else dense.behaviour
+    whole = dataclasses.replace(dense, behaviour=policy)
     left_out = np.random.default_rng(0).random(len(dense.rows.action)) < 0.2
-    alone, rest = (
-        dataclasses.replace(dense, recorded=dense.rows.at(mask)) for mask in (~left_out, left_out)
+    alone, found, rest = (
+        dataclasses.replace(whole, recorded=dense.rows.at(mask))
+        for mask in (~left_out, ~left_out, left_out)
     )
-    found, done = dataclasses.replace(alone), []
-    found.parts, found.advance = (dataclasses.replace(dense), rest), done.append
-    for name in ("gram", "crossed"):
-        expected = getattr(alone, name)
-        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, atol=1e-12)
+    done = []
+    found.advance = done.append
+    found.take_moments(whole, rest)
+    np.testing.assert_allclose(found.gram, alone.gram, rtol=1e-9, atol=1e-12)
     rewards = np.ones((len(alone.taken), 1))
     np.testing.assert_allclose(found.values(rewards), alone.values(rewards), rtol=1e-3, atol=1e-3)
     assert sum(done) == found.work(decomposed=False)
+    assert ("crossed" in vars(found)) == steady
 
 
 def test_fitted_q_iteration_leaves_out_rows_that_memory_does_not_hold(dense, model, monkeypatch):
