@@ -47,9 +47,12 @@ def affine(inputs: Array, weights: Array, biases: Array) -> Array:
     """Compute inputs [..., c] times weights [c, t] plus biases [t] at full precision.
 
     At an accelerator's default precision, an angle of many turns would have a relative error of a
-    thousandth.
+    thousandth. Leading axes are joined for the product: with several of them, mapped over agents
+    inside a scan, XLA's products take more than twice the time on a CPU.
     """
-    return matmul(inputs, weights) + along_tasks(biases, inputs)
+    rows = inputs.reshape(-1, inputs.shape[-1])
+    found = matmul(rows, weights) + biases[None]
+    return found.reshape(*inputs.shape[:-1], weights.shape[-1])
 
 
 def along_tasks(numbers: Array, positions: Array) -> Array:
