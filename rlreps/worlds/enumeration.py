@@ -1,21 +1,14 @@
 """Every state of a deterministic Gymnasium environment, breadth first.
 
-What an environment and its wrappers hold is copied at once, by a pickle in memory, so that
-references between objects survive a copy: the door that a task waits for stays the door in the
-grid. Spaces, random generators, functions, modules, renderers and the environment itself are not
-copied. States are told apart by everything that is copied, never by the observation alone.
+States are told apart by everything that ``StateCopies`` copies, never by the observation alone.
 """
 
-import io
 import itertools
 import math
 import pickle
-import types
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
@@ -23,21 +16,10 @@ import scipy.sparse
 from rlreps.errors import InputError, own_code, require, require_memory, require_positive
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike
+from rlreps.worlds.copies import StateCopies, canonical
 
 COUNTERS = ("step_count", "_elapsed_steps", "_np_random_seed")
 """Attributes that count an episode's steps, in MiniGrid and in ``TimeLimit``, or tell its seed."""
-
-_SHARED: tuple[type, ...] = (
-    gymnasium.Env,
-    gymnasium.Space,
-    gymnasium.envs.registration.EnvSpec,
-    np.random.Generator,
-    types.FunctionType,
-    types.ModuleType,
-    type,
-)
-_RENDERERS = ("pygame", "cv2", "matplotlib", "pyglet", "moviepy")
-"""Packages of objects that are not copied; ``_SHARED`` has the other types."""
 
 _MOST_CHECKED = 5_000
 """Largest number of pairs of states and actions whose outcomes are computed a second time."""
@@ -47,136 +29,6 @@ _MOST_DRAWN = 200
 
 _EXAMINED = 500
 """Number of states among which attributes are searched that keep changing."""
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles what an environment holds; objects that are not copied become numbers."""
-
-    def __init__(
-        self, stream: io.BytesIO, known: dict[int, Any], constant: Collection[type]
-    ) -> None:
-        super().__init__(stream, pickle.HIGHEST_PROTOCOL)
-        self._known, self._constant = known, constant
-
-    def persistent_id(self, obj: Any) -> int | None:
-        if type(obj) not in self._constant and not _is_shared(type(obj)):
-            return None
-        self._known[id(obj)] = obj
-        return id(obj)
-
-
-_KNOWN: dict[type, bool] = {}
-
-
-def _is_shared(kind: type) -> bool:
-    """Tell whether objects of a type are not copied; this is asked of every object."""
-    known = _KNOWN.get(kind)
-    if known is None:
-        package = kind.__module__.partition(".")[0]
-        known = _KNOWN[kind] = issubclass(kind, _SHARED) or package in _RENDERERS
-    return known
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, known: dict[int, Any]) -> None:
-        super().__init__(stream)
-        self._known = known
-
-    def persistent_load(self, pid: Any) -> Any:
-        return self._known[pid]
-
-
-class StateCopies:
-    """Copies of all that an environment and its wrappers hold.
-
-    Attributes:
-        env: The environment.
-        counters: Names of attributes that keep their value at the start.
-        constant: Types whose objects never change; they are not copied.
-    """
-
-    def __init__(self, env: Any, counters: Sequence[str], constant: Sequence[type] = ()) -> None:
-        self._constant = frozenset(constant)
-        self.env, self._layers = env, [env]
-        while isinstance(self._layers[-1], gymnasium.Wrapper):
-            self._layers.append(self._layers[-1].env)
-        self._known: dict[int, Any] = {}
-        self._fixed = [
-            {name: vars(layer)[name] for name in counters if name in vars(layer)}
-            for layer in self._layers
-        ]
-
-    def _held(self) -> list[dict[str, Any]]:
-        return [{**vars(each), **fix} for each, fix in zip(self._layers, self._fixed, strict=True)]
-
-    def save(self, env: Any) -> bytes:
-        """Copy the state."""
-        stream = io.BytesIO()
-        _Pickler(stream, self._known, self._constant).dump(self._held())
-        return stream.getvalue()
-
-    def restore(self, env: Any, state: bytes) -> None:
-        """Put the environment into a state."""
-        held = _Unpickler(io.BytesIO(state), self._known).load()
-        for layer, values in zip(self._layers, held, strict=True):
-            vars(layer).clear()
-            vars(layer).update(values)
-
-    def parts(self, state: bytes) -> dict[tuple[int, str], Hashable]:
-        """Return the attributes of a state, by layer and name, in a form that compares by value."""
-        held = _Unpickler(io.BytesIO(state), self._known).load()
-        seen: dict[int, int] = {}
-        return {
-            (layer, name): canonical(value, seen, self._constant)
-            for layer, values in enumerate(held)
-            for name, value in sorted(values.items())
-        }
-
-
-def canonical(
-    value: Any, seen: dict[int, int] | None = None, constant: Collection[type] = ()
-) -> Hashable:
-    """Return a value that is equal for equal structures of objects, references included.
-
-    Numbers compare by value, whatever their type; so do sequences and arrays of one axis.
-    """
-    numbers = {} if seen is None else seen
-
-    def of(value: Any) -> Hashable:
-        if value is None or isinstance(value, bool | int | float | str | bytes | complex):
-            return value
-        if isinstance(value, np.generic):
-            return value.item()  # type: ignore[no-any-return]
-        if isinstance(value, np.random.Generator):
-            return "generator"
-        if type(value) in constant or _is_shared(type(value)):
-            return id(value)
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            if value.ndim == 1:
-                return tuple(value.tolist())
-            return (value.dtype.str, value.shape, value.tobytes())
-        if isinstance(value, tuple):
-            return tuple(map(of, value))
-        if id(value) in numbers:
-            return ("reference", numbers[id(value)])
-        numbers[id(value)] = len(numbers)
-        if isinstance(value, dict):
-            # As dictionaries compare: the order in which they were filled counts only if ordered.
-            pairs = list(value.items())
-            if not isinstance(value, OrderedDict):
-                pairs.sort(key=lambda pair: repr(canonical(pair[0], {}, constant)))
-            return tuple((of(key), of(each)) for key, each in pairs)
-        if isinstance(value, set | frozenset):
-            return tuple(sorted((canonical(each, {}, constant) for each in value), key=repr))
-        if isinstance(value, list | deque | np.ndarray):
-            return tuple(map(of, value))
-        try:
-            inner = sorted(vars(value).items())
-        except TypeError:
-            return (type(value).__qualname__, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
-        return (type(value).__qualname__, tuple((name, of(each)) for name, each in inner))
-
-    return of(value)
 
 
 def enumerate_states(

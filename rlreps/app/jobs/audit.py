@@ -11,7 +11,8 @@ import numpy as np
 
 from rlreps.app.job import Context, Job
 from rlreps.app.jobs.fit import Collection, read_data
-from rlreps.auditing.audit import OURS, Audit, audit
+from rlreps.auditing.audit import OURS, audit
+from rlreps.auditing.findings import Audit
 from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
 from rlreps.files import DAMAGED, read_array

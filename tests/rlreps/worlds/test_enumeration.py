@@ -8,7 +8,8 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.worlds import World
-from rlreps.worlds.enumeration import canonical, spread
+from rlreps.worlds.copies import canonical
+from rlreps.worlds.enumeration import spread
 from rlreps.worlds.named import newest
 
 
