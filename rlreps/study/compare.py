@@ -144,8 +144,8 @@ class Comparison:
         caption = (
             "Final figures and differences with 95 % intervals over seeds; p-values corrected for "
             "the number of differences (Holm); the smallest difference that a test at the "
-            f"{100 * LEVEL:g} % level, divided by this number, detects in 80 of 100 cases; the probability that a run is "
-            "above a run of the first"
+            f"{100 * LEVEL:g} % level, divided by this number, detects in 80 of 100 cases; the "
+            "probability that a run is above a run of the first"
         )
         yield Table(header, cells, caption)
         yield from (f"note: {note}" for note in self.notes)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from scipy.stats import bootstrap, rankdata
 
@@ -295,10 +296,12 @@ def draw_success(results: Results[Config]) -> tuple[None, Figure]:
     above = means - means[:, [labels.index(SCRATCH)]]
     figure = Figure(figsize=(1.9 + 0.47 * len(labels), 1.7 + 0.25 * len(worlds)))
     axes = figure.subplots()
-    image = axes.imshow(above, cmap=signed_colormap(), vmin=-1.0, vmax=1.0, aspect="auto")
+    colors = signed_colormap()
+    steps = BoundaryNorm(np.linspace(-0.55, 0.55, 12), colors.N, extend="both")
+    image = axes.imshow(above, cmap=colors, norm=steps, aspect="auto")
     axes.invert_yaxis()
     for (row, column), mean in np.ndenumerate(means):
-        color = "white" if abs(above[row, column]) > 0.6 else "black"
+        color = "white" if abs(above[row, column]) > 0.35 else "black"
         axes.text(column, row, f"{mean:.2f}", color=color, ha="center", va="center", fontsize=7.5)
     if config.aside:
         axes.axhline(len(config.worlds) - 0.5, color="black", linewidth=1.2)
@@ -306,7 +309,8 @@ def draw_success(results: Results[Config]) -> tuple[None, Figure]:
     axes.set_yticks(range(len(worlds)), [str(row["world"]) for row in worlds])
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     axes.grid(visible=False)
-    figure.colorbar(image, label="difference from scratch", fraction=0.03, pad=0.02)
+    ticks = np.linspace(-0.45, 0.45, 4)
+    figure.colorbar(image, label="difference from scratch", ticks=ticks, fraction=0.03, pad=0.02)
     return None, figure
 
 
