@@ -44,7 +44,7 @@ def estimate_behaviour(
     size, own = basis.num_features, np.flatnonzero(~held)
     constant = np.zeros((size, taken.shape[1]))
     constant[-1] = mean
-    if np.array_equal(taken, np.broadcast_to(mean, taken.shape)):  # One action.
+    if not np.ptp(taken, axis=0).any():  # One action.
         return EstimatedBehaviour(basis, constant.astype(np.float32), actions.num_actions)
     gram, crossed = np.zeros((size, size)), np.zeros((size, taken.shape[1]))
     for some in blocks_of(len(own), size):

@@ -201,11 +201,8 @@ class LeastSquares:
         ended = np.flatnonzero(self.rows.terminated)
         if not len(ended):
             return 0.0
-        rows, taken = self.rows.at(ended), self.taken[ended]
-        pairs = RowProducts(rows.observation, taken, self.sizes)
-        reached = RowProducts(rows.next_observation, np.ones_like(taken[:, :1]), self.sizes[:1])
-        share = len(ended) / len(self.taken)
-        return share * moment(self.basis, pairs, reached, lambda count: None)
+        ending = dataclasses.replace(self, recorded=self.rows.at(ended), chosen=None)
+        return len(ended) / len(self.taken) * ending.crossed
 
     def _counted_solver(self, following: np.ndarray) -> Solver:
         """Solve for unit vectors, by way of the values of states.

@@ -115,10 +115,10 @@ def moment(
                 first = one[:, -left.sizes[c] :][own].astype(np.float64)
                 if symmetric and c == e:  # NumPy computes half of XᵀX.
                     first *= left.weights[some, c][own, None]
-                    total[rows, columns] += first.T @ first
-                    continue
-                weighted = other[:, -right.sizes[e] :][own].astype(np.float64)
-                weighted *= scale[own, None]
+                    weighted = first
+                else:
+                    weighted = other[:, -right.sizes[e] :][own].astype(np.float64)
+                    weighted *= scale[own, None]
                 total[rows, columns] += first.T @ weighted
         advance(len(some) * (1 if symmetric else len(right.sizes)))
     for c, e, rows, columns in pairs:

@@ -206,9 +206,8 @@ def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -
         **measures,
     }
     group = ASIDE if cell["world"] in config.aside else MAIN
-    about = {**cell, "family": family_of(cell["world"]), "group": group}
-    about["kind"] = ARMS[cell["arm"]].kind
-    return Frame.grid(values, **about, seed=config.base.seeds, step=steps)
+    kinds = {"family": family_of(cell["world"]), "group": group, "kind": ARMS[cell["arm"]].kind}
+    return Frame.grid(values, **cell, **kinds, seed=config.base.seeds, step=steps)
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
