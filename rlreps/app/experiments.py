@@ -14,8 +14,8 @@ Args:
     preset: {presets}.
     data: Folder of MNIST's IDX files (gzipped or not) or of train.npz, or a NumPy file (npy or
         npz); by default MNIST is downloaded through scikit-learn, if it is installed.
-    objective: module:name of an objective of your own. Only this objective is tuned and trained;
-        with the preset laptop, the report compares it with the released rows of the others.
+    objective: module:name of an objective of your own. Only this objective is trained; with the
+        preset laptop, the report compares it with the released results of the others.
     world: A world of ``rlreps worlds list``, or the path of a world's file, instead of the preset's
         worlds. An encoder that suits its observations replaces the preset's, and d is one number.
 """

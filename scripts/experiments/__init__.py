@@ -174,8 +174,10 @@ EXPERIMENTS: dict[str, Entry] = {
     "games": Entry(
         "ours.games",
         "Twenty enumerated games: does closeness to the successor measure help agents?",
-        _presets("seconds", paper="more agents"),
-        **_AGENTS,
+        _presets(
+            "seconds", paper="more agents", released="the released results, drawn without training"
+        ),
+        **{**_AGENTS, "takes": ["objective", "jobs"]},
     ),
     "goal-changes": Entry(
         "ours.goal_changes",

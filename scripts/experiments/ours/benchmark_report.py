@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.stats
 from matplotlib.figure import Figure
 
-from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
+from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released_rows
 from rlreps.experiments.ours.chains import is_named
 from rlreps.experiments.ours.contestants import CONTROLS, OF_PLANE
 from rlreps.plotting import (
@@ -34,6 +34,7 @@ from rlreps.study import (
     TableRows,
     aligned_maps,
     in_path,
+    read_released,
 )
 
 NEVER = "never"
@@ -196,7 +197,7 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     world, drawn = results.run.data[arena], {}
     grid, cells = world.world.places()
     for name, each in results.cells.items():
-        found = released()["cells"] if each["released"][0] else results.found
+        found = read_released("benchmark")["cells"] if each["released"][0] else results.found
         features = found[name].get("features")
         if features and len(each.where(world=arena, d=config.tuned_at, family=family)):
             drawn[str(each["method"][0])] = jnp.asarray(features)

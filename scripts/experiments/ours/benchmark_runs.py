@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import gzip
-import importlib.resources
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -28,10 +26,9 @@ from rlreps.experiments.ours.contestants import (
     Row,
     row_of,
 )
-from rlreps.files import parse_json
 from rlreps.losses import CumulantDifferences
 from rlreps.runs import progress_bar
-from rlreps.study import Frame, Run, in_path
+from rlreps.study import Frame, Run, in_path, read_released
 from rlreps.subspace import orthonormal_basis
 from rlreps.successor import unexplained_share
 from rlreps.successor.exact import Truth
@@ -229,21 +226,11 @@ def trained(
 # --- Released rows --------------------------------------------------------------------------------
 
 
-@functools.cache
-def released() -> dict[str, Any]:
-    """Read what the package includes: the laptop preset's ``config``, and its ``cells`` by name.
-
-    Cells have no seconds: they would be those of another machine.
-    """
-    file = importlib.resources.files("rlreps.data") / "benchmark.json.gz"
-    found: dict[str, Any] = parse_json(gzip.decompress(file.read_bytes()), file.name)
-    return found
-
-
 def released_rows(config: Config) -> tuple[Row, ...]:
     """Return the released rows that a run lacks, if it has the settings of the release."""
     whole, here = Config(), {row.method for row in config.rows}
-    if as_json(dataclasses.replace(config, rows=whole.rows)) != released()["config"]:
+    given = as_json(dataclasses.replace(config, rows=whole.rows))
+    if given != read_released("benchmark")["config"]:
         return ()
     return tuple(row for row in whole.rows if row.method not in here)
 
@@ -369,7 +356,7 @@ def frame(run: Run[Config], cell: Mapping[str, Any], found: Found) -> Frame:
     config, row = run.config, cell["row"]
     is_released = row not in config.rows
     if is_released:
-        found = released()["cells"][in_path(CELL.format(**cell))]
+        found = read_released("benchmark")["cells"][in_path(CELL.format(**cell))]
     costs = {"entries": math.nan, "transitions": 1.0, "nothing": math.nan}
     cost = config.batch * costs.get(row.sees, 1.0 / (1.0 - config.discount))
     steps, unknown = found.get("steps", [0]), np.full((1, 1), math.nan)

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from jax import Array
 
 from rlreps import losses
-from rlreps.config import configurable, import_object, options
+from rlreps.config import configurable, import_instance, options
 from rlreps.cumulants import Cumulants
-from rlreps.errors import InputError, own_code, require, require_choice
+from rlreps.errors import InputError, require, require_choice
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
 from rlreps.successor.exact import ChainTruths, Truth
@@ -151,10 +151,7 @@ def row_of(place: str) -> Row:
         InputError: If there is no such object, if the table has a row of the same name, or if a row
             names an option that its objective lacks.
     """
-    found = import_object(place, "an objective")
-    if isinstance(found, type):
-        with own_code(f"an objective at {place}"):
-            found = found()
+    found = import_instance(place, "an objective")
     if isinstance(found, Objective):
         sees: Any = {"truth": "walk"} if found.needs_clips else _ENTRIES
         found = Row(found.title, found, **sees)

@@ -75,7 +75,6 @@ from rlreps.experiments.ours.games_report import (
     tabulate_worlds,
 )
 from rlreps.experiments.ours.games_runs import (
-    ARMS,
     COUNTED,
     EXACT,
     FITTED,
@@ -84,10 +83,14 @@ from rlreps.experiments.ours.games_runs import (
     MEASURES,
     SCRATCH,
     Config,
+    arm_of,
     family_of,
+    labels_of,
     load_board,
     measure_arm,
+    released_labels,
     steps_to,
+    with_objective,
 )
 from rlreps.study import (
     DETECTABLE,
@@ -102,9 +105,14 @@ from rlreps.study import (
     Run,
     Tabulated,
     design_of,
+    in_path,
     product_cells,
+    read_released,
     replace_nested,
 )
+
+CELL = "{world} {arm}"
+"""Name of a cell."""
 
 WORLDS = (
     "minigrid-empty-8x8",
@@ -176,6 +184,7 @@ PRESETS = {
     ),
     "laptop": LAPTOP,
     "paper": replace_nested(LAPTOP, num_seeds=30),
+    "released": replace_nested(LAPTOP, labels=()),
 }
 
 
@@ -188,12 +197,15 @@ def check(config: Config, _: Any) -> None:
 def cells(run: Run[Config]) -> dict[str, dict[str, str]]:
     """List the arms in every world, worlds kept aside last."""
     worlds = (*run.config.worlds, *run.config.aside)
-    return product_cells("{world} {arm}", world=worlds, arm=run.config.labels)
+    return product_cells(CELL, world=worlds, arm=labels_of(run.config))
 
 
 def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -> Frame:
-    """List success by step, and at checkpoints what was measured."""
-    config, success = run.config, np.asarray(found["success"], np.float64)
+    """List success by step, and at checkpoints what was measured, in this run or the release."""
+    config = run.config
+    if cell["arm"] in released_labels(config):
+        found = read_released("games")["cells"][in_path(CELL.format(**cell))]
+    success = np.asarray(found["success"], np.float64)
     steps = np.arange(success.shape[1]) * config.base.evaluate_every
     at = np.isin(steps, config.checkpoints)
     measures = {name: np.full(success.shape, np.nan) for name in MEASURES}
@@ -206,7 +218,8 @@ def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -
         **measures,
     }
     group = ASIDE if cell["world"] in config.aside else MAIN
-    kinds = {"family": family_of(cell["world"]), "group": group, "kind": ARMS[cell["arm"]].kind}
+    kind = arm_of(config, cell["arm"]).kind
+    kinds = {"family": family_of(cell["world"]), "group": group, "kind": kind}
     return Frame.grid(values, **cell, **kinds, seed=config.base.seeds, step=steps)
 
 
@@ -267,6 +280,7 @@ EXPERIMENT = Experiment(
     paper="Our own experiment.",
     presets=PRESETS,
     check=check,
+    options={"objective": with_objective},
     cells=cells,
     measure=measure_arm,
     frame=frame,

@@ -1,6 +1,6 @@
 """Analyses of agents in worlds: what predicts success, and which gains go together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,9 @@ from rlreps.experiments.ours.games_runs import (
     Config,
     exact_truth,
     family_of,
+    labels_of,
     load_board,
+    own_objectives,
     task_cumulants,
 )
 from rlreps.plotting import signed_colormap, styled
@@ -126,8 +128,8 @@ def judge_prediction(results: Results[Config], group: str) -> Verdict:
     return found > LEAST_CORRELATION
 
 
-def list_gains(results: Results[Config]) -> dict[str, DoubleArray]:
-    """List each joint loss's gains over scratch in closeness and steps, by family.
+def list_gains(results: Results[Config], arms: Iterable[str] = JOINT) -> dict[str, DoubleArray]:
+    """List each arm's gains over scratch in closeness and steps, by family.
 
     Closeness is that of agents with even seeds at the first checkpoint after the start, and steps
     are those of agents with odd seeds, so that chance does not join the two.
@@ -141,7 +143,7 @@ def list_gains(results: Results[Config]) -> dict[str, DoubleArray]:
     closeness = partial(results.sample, "closeness", group=MAIN, step=early, seed=halves[0])
     steps = partial(results.end, "steps_to", group=MAIN, seed=halves[1])
     found = {}
-    for arm in (label for label in JOINT if label in config.labels):
+    for arm in (label for label in arms if label in labels_of(config)):
         closer = closeness(arm=arm) - closeness(arm=SCRATCH)
         saved = steps(arm=SCRATCH) - steps(arm=arm)
         about = [
@@ -278,7 +280,7 @@ def tabulate_worlds(results: Results[Config]) -> TableRows:
             "world": name,
             "group": ASIDE if name in config.aside else MAIN,
             **about,
-            **{arm: means[name, arm] for arm in config.labels},
+            **{arm: means[name, arm] for arm in labels_of(config)},
         }
         for name, about in results.once(describe_worlds).items()
     ]
@@ -291,7 +293,7 @@ def draw_success(results: Results[Config]) -> tuple[None, Figure]:
     The table of worlds has the numbers.
     """
     config, worlds = results.config, results.once(tabulate_worlds)
-    labels = config.labels
+    labels = labels_of(config)
     means = np.array([[row[label] for label in labels] for row in worlds])
     above = means - means[:, [labels.index(SCRATCH)]]
     figure = Figure(figsize=(1.9 + 0.47 * len(labels), 1.7 + 0.25 * len(worlds)))
@@ -315,20 +317,29 @@ def draw_success(results: Results[Config]) -> tuple[None, Figure]:
 
 
 def tabulate_arms(results: Results[Config]) -> TableRows:
-    """Contrast the mean success of every arm with scratch and with the wider network."""
-    end = partial(results.end, "mean_success", group=MAIN)
-    made = [
-        ({"arm": arm, "against": other}, end(arm=arm).against(end(arm=other)))
-        for arm in results.config.labels
-        for other in (SCRATCH, WIDER, RANDOM)
-        if arm not in (SCRATCH, other) and other in results.config.labels
-    ]
-    return contrast_rows(
-        made,
-        tested=lambda about: (
-            about["arm"] in (*JOINT, FITTED) and about["against"] in _rivals(about["arm"])
-        ),
-    )
+    """Contrast the mean success of every arm with scratch, wider and random features.
+
+    p-values of arms of the user's own are adjusted for their own comparisons alone.
+    """
+    labels, end = labels_of(results.config), partial(results.end, "mean_success", group=MAIN)
+    own = own_objectives(results.config)
+
+    def rows(arms: Sequence[str], tested: Collection[str]) -> TableRows:
+        made = [
+            ({"arm": arm, "against": other}, end(arm=arm).against(end(arm=other)))
+            for arm in arms
+            for other in (SCRATCH, WIDER, RANDOM)
+            if arm not in (SCRATCH, other) and other in labels
+        ]
+        return contrast_rows(
+            made,
+            tested=lambda about: (
+                about["arm"] in tested and about["against"] in _rivals(about["arm"])
+            ),
+        )
+
+    published = [label for label in labels if label not in own]
+    return [*rows([*own], own), *rows(published, (*JOINT, FITTED))]
 
 
 def tabulate_predictors(results: Results[Config]) -> TableRows:
@@ -349,7 +360,8 @@ def tabulate_predictors(results: Results[Config]) -> TableRows:
 def tabulate_gains(results: Results[Config]) -> TableRows:
     """List each joint loss's mean gains and their correlation over families, then the mean."""
     gains, rows = list_gains(results), list[dict[str, Any]]()
-    for arm, (closer, saved, *given) in gains.items():
+    own = list_gains(results, own_objectives(results.config))
+    for arm, (closer, saved, *given) in (own | gains).items():
         means = {"closeness": float(closer.mean()), "steps_saved": float(saved.mean())}
         correlation = {"correlation": correlate_ranks(closer, saved, given)}
         rows.append({"arm": arm, "families": len(closer), **means, **correlation})

@@ -20,21 +20,23 @@ from rlreps.agents import (
     number_observations,
 )
 from rlreps.auditing import audit
-from rlreps.config import with_sizes
+from rlreps.config import as_json, import_instance, with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder
 from rlreps.envs import observation_struct
+from rlreps.errors import InputError, require
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.losses import (
     AugmentedLagrangian,
     CumulantDifferences,
     Explicit,
     LargeBatch,
+    Objective,
     SelfPrediction,
     TDLowRank,
 )
 from rlreps.stats import samples_to_reach
-from rlreps.study import DoubleArray, Run
+from rlreps.study import DoubleArray, Run, read_released
 from rlreps.subspace import RandomizedSVD, subspace_distance
 from rlreps.successor import GroundTruth
 from rlreps.worlds import World, epsilon_greedy, load
@@ -126,7 +128,7 @@ class Config:
         base: The agents.
         worlds: Worlds, by name.
         aside: Worlds that are kept aside for confirmation.
-        labels: Arms, of ``ARMS``.
+        labels: Arms to train: labels of ``ARMS``, or objectives of the user's own.
         wide: The wider network.
         weight: Weight of joint losses, relative to the norm of the values' gradient.
         checkpoints: Environment steps at which torsos are audited, multiples of ``evaluate_every``.
@@ -139,7 +141,7 @@ class Config:
     base: AgentConfig
     worlds: tuple[str, ...]
     aside: tuple[str, ...]
-    labels: tuple[str, ...] = tuple(ARMS)
+    labels: tuple[str | Objective, ...] = tuple(ARMS)
     wide: Convolutional = dataclasses.field(default=Convolutional(channels=(40,), hidden=160))
     weight: float = 0.1
     checkpoints: tuple[int, ...] = (0, 16_000, 32_000, 64_000)
@@ -147,6 +149,64 @@ class Config:
     threshold: float = 0.9
     plan_every: int = 1_000
     epsilon: float = 0.1
+
+
+def own_objectives(config: Config) -> dict[str, Objective]:
+    """Return the user's own objectives by title."""
+    return {each.title: each for each in config.labels if isinstance(each, Objective)}
+
+
+def arm_of(config: Config, label: str) -> Arm:
+    """Return the arm of a label: one of ``ARMS``, or a joint loss with an objective of one's own.
+
+    An objective on pairs of states sees later states at the agents' discount, unless it has a
+    discount of its own.
+    """
+    objective = own_objectives(config).get(label)
+    if objective is None:
+        return ARMS[label]
+    futures = objective.needs_clips and getattr(objective, "discount", None) is None
+    return _joint(objective, pair_discount=config.base.dqn.discount if futures else 0.0)
+
+
+def with_objective(config: Config, place: str) -> Config:
+    """Add an arm of the user's own; with the released settings, the other arms are not trained.
+
+    Args:
+        config: The preset.
+        place: ``module:name`` of an objective, or of a class whose options all have defaults.
+
+    Raises:
+        InputError: If there is no such objective, if agents cannot learn it beside their values, or
+            if an arm has the same title.
+    """
+    found = import_instance(place, "an objective")
+    if not isinstance(found, Objective):
+        raise InputError(f"expected an Objective at {place}, got {type(found).__name__}")
+    require(found.title not in ARMS, "a title that no arm has", found.title)
+    alone = dataclasses.replace(config, labels=(found,))
+    task = arm_of(alone, found.title).task
+    assert task is not None
+    task.require_objective()
+    if released_labels(alone):
+        return alone
+    return dataclasses.replace(config, labels=(*config.labels, found))
+
+
+def released_labels(config: Config) -> tuple[str, ...]:
+    """List the released arms that a run lacks, if it has the settings of the release."""
+    whole = tuple(ARMS)
+    lacking = tuple(label for label in whole if label not in config.labels)
+    if lacking:
+        given = as_json(dataclasses.replace(config, labels=whole))
+        return lacking if given == read_released("games")["config"] else ()
+    return ()
+
+
+def labels_of(config: Config) -> tuple[str, ...]:
+    """List the arms of a run's report: those that it trains, and released ones."""
+    own = (label if isinstance(label, str) else label.title for label in config.labels)
+    return (*own, *released_labels(config))
 
 
 def family_of(name: str) -> str:
@@ -202,7 +262,7 @@ def exact_truth(name: str, discount: float) -> GroundTruth:
 
 def agents_of(config: Config, name: str, label: str) -> AgentConfig:
     """Return the agents of an arm in a world."""
-    arm, base = ARMS[label], config.base
+    arm, base = arm_of(config, label), config.base
     features = FeatureConfig(
         kind="none" if arm.features == "exact" else arm.features,
         basis="counted",
@@ -254,11 +314,15 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
 
     Returns:
         Success at every evaluation, [seeds, p], and each of ``MEASURES``, [seeds, checkpoints].
+        Nothing for a released arm, which ``read_released`` has.
     """
     config, (world, label) = run.config, (cell["world"], cell["arm"])
+    arm = arm_of(config, label)
+    if label in released_labels(config):
+        return {}
     agents, board = agents_of(config, world, label), load_board(world)
     environment = board.environment(agents.max_episode_steps)
-    if ARMS[label].counted:
+    if arm.counted:
         returns = train_counted(agents, 1.0, config.plan_every, run.devices, game=board)
         return {"success": returns.tolist()}
     sight = observation_struct(environment)
@@ -267,7 +331,7 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
         sight.shape,
         environment.num_actions,
         observation_dtype=sight.dtype,
-        torso=torso_of(config, world) if ARMS[label].features == "exact" else None,
+        torso=torso_of(config, world) if arm.features == "exact" else None,
     )
     program = CompiledProgram(agents, environment, agent, devices=run.devices)
     state, every = program.init(), agents.evaluate_every

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from rlreps.agents import make_agent, observed_rows
-from rlreps.experiments.ours import games_report
-from rlreps.experiments.ours.games import EXPERIMENT, LAPTOP
+from rlreps.config import as_json
+from rlreps.errors import InputError
+from rlreps.experiments.ours import games, games_report, games_runs
+from rlreps.experiments.ours.games import EXPERIMENT, LAPTOP, PRESETS
 from rlreps.experiments.ours.games_report import ASIDE, FEWEST, MAIN, correlate_ranks
 from rlreps.experiments.ours.games_runs import (
     ARMS,
@@ -26,8 +28,9 @@ from rlreps.experiments.ours.games_runs import (
     agents_of,
     explained_share,
     load_board,
+    with_objective,
 )
-from rlreps.study import replace_nested
+from rlreps.study import Run, read_released, replace_nested
 
 NAMES = tuple(f"{family}-{number}" for family in FAMILIES[:10] for number in (1, 2))
 KEPT = tuple(f"{family}-0" for family in FAMILIES[10:])
@@ -177,6 +180,82 @@ def test_verdicts_need_families(verdicts, monkeypatch):
     assert [found[each] for each in (PREDICTION, GAIN, ARMS_RAISE, EXACT_RAISES, BOUND)] == [
         None
     ] * 5
+
+
+OWN = "rlreps.losses:SpectralContrastive"
+TITLE = "spectral contrastive"
+
+
+@pytest.fixture
+def release(monkeypatch):
+    """Release another mean success of every arm in every world."""
+    names = EXPERIMENT.cells(Run(LAPTOP, None))
+    marks = {name: (number + 1) / 1_000 for number, name in enumerate(names)}
+    rest = {name: np.zeros((10, 4)).tolist() for name in MEASURES}
+    cells = {name: {"success": np.full((10, 33), m).tolist(), **rest} for name, m in marks.items()}
+    found = {"config": as_json(LAPTOP), "cells": cells}
+    for module in (games, games_runs):
+        monkeypatch.setattr(module, "read_released", lambda _: found)
+    return marks
+
+
+def test_the_release_is_that_of_the_laptop_preset():
+    found = read_released("games")
+    assert found["config"] == as_json(LAPTOP)
+    assert {*found["cells"]} == {*EXPERIMENT.cells(Run(LAPTOP, None))}
+
+
+def test_an_objective_of_one_s_own_stands_beside_the_released_arms(release):
+    alone = with_objective(LAPTOP, OWN)
+    run = Run(alone, None)
+    cells = EXPERIMENT.cells(run)
+    assert {cell["arm"] for cell in cells.values()} == {TITLE, *ARMS}
+    for name, cell in cells.items():
+        if cell["arm"] != TITLE:
+            assert EXPERIMENT.measure(run, name, cell) == {}
+            assert set(EXPERIMENT.frame(run, cell, {})["success"]) == {release[name]}
+    task = agents_of(alone, "frozenlake-8x8-sure", TITLE).auxiliary
+    assert (task.weight, task.pair_discount) == (LAPTOP.weight, LAPTOP.base.dqn.discount)
+    assert as_json(alone)["labels"][0]["name"] == "spectral_contrastive"
+
+
+def test_with_other_settings_all_arms_are_trained(release):
+    other = with_objective(PRESETS["smoke"], OWN)
+    arms = {cell["arm"] for cell in EXPERIMENT.cells(Run(other, None)).values()}
+    assert arms == {*PRESETS["smoke"].labels, TITLE}
+
+
+def test_an_arm_of_one_s_own_changes_no_other_row_and_no_verdict(verdicts, results_of):
+    rows = made(cause=2.0, links=1.0)
+    own = [
+        {**row, "arm": TITLE, "mean_success": row["mean_success"] + 0.2}
+        for row in rows
+        if row["arm"] == SCRATCH
+    ]
+    with_own = replace_nested(CONFIG, labels=(*ARMS, *with_objective(CONFIG, OWN).labels[-1:]))
+    results = results_of(EXPERIMENT, with_own, [*rows, *own])
+    before = results_of(EXPERIMENT, CONFIG, rows)
+    assert [row["arm"] for row in games_report.tabulate_gains(results)] == [TITLE, *JOINT, "mean"]
+    compared = games_report.tabulate_arms(results)
+    [row] = [row for row in compared if (row["arm"], row["against"]) == (TITLE, SCRATCH)]
+    assert row["difference"] == pytest.approx(0.2)
+    assert row["p_value"] < 0.05
+    assert [row for row in compared if row["arm"] != TITLE] == games_report.tabulate_arms(before)
+    judged = {claim.statement: claim.holds for claim in EXPERIMENT.judged(results)}
+    assert judged == verdicts(cause=2.0, links=1.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("nothing", "MODULE:NAME"),
+        ("rlreps.losses:OBJECTIVES", "expected an Objective at"),
+        ("rlreps.losses:TDLowRank", "a title that no arm has"),
+    ],
+)
+def test_what_agents_cannot_learn_is_refused(place, said):
+    with pytest.raises(InputError, match=said):
+        with_objective(LAPTOP, place)
 
 
 @pytest.mark.parametrize("label", [CONTROL, *JOINT])

@@ -1,4 +1,4 @@
-"""The release of a benchmark's run."""
+"""The release of a run's results."""
 
 import json
 
@@ -7,21 +7,27 @@ import pytest
 from rlreps.config import as_json
 from rlreps.errors import InputError
 from rlreps.experiments.ours.benchmark import PRESETS
+from rlreps.runs import RunFolder
+
+
+def create(path, preset):
+    """Create the folder of a benchmark's run, without parts."""
+    config = as_json(PRESETS[preset])
+    RunFolder.create_or_resume(path, kind="benchmark", config=config, provenance={})
+    (path / "parts").mkdir(exist_ok=True)
 
 
 def test_only_a_run_of_the_laptop_preset_is_released(load, tmp_path):
-    stored = {"config": as_json(PRESETS["smoke"])}
-    (tmp_path / "config.json").write_text(json.dumps(stored))
+    create(tmp_path, "smoke")
     with pytest.raises(InputError, match="expected a run of the laptop preset"):
-        load("release_benchmark").gathered(tmp_path)
+        load("release_results").gathered(tmp_path)
 
 
 def test_parts_are_released_with_four_digits_and_without_seconds_and_failed_ones_too(
     load, tmp_path
 ):
-    module, parts = load("release_benchmark"), tmp_path / "parts"
-    parts.mkdir()
-    (tmp_path / "config.json").write_text(json.dumps({"config": as_json(PRESETS["laptop"])}))
+    module, parts = load("release_results"), tmp_path / "parts"
+    create(tmp_path, "laptop")
     failed, *others = module.CELLS
     measured = {"values": {"r2": [[0.123456]], "seconds": [[1.0]]}, "steps": [0], "features": [[2]]}
     for name in others:

@@ -1,14 +1,15 @@
-"""Release a run of ``rlreps benchmark --preset laptop``, to compare other objectives with.
+"""Release a run of the benchmark's or the games' laptop preset, to compare other objectives with.
 
-    python scripts/release_benchmark.py runs/benchmark [--retime]
+    python scripts/release_results.py runs/benchmark [--retime]
+    python scripts/release_results.py runs/games
 
-Writes ``data/benchmark.json.gz``: what each cell measured, with four significant digits, and the
-features that the report draws.
+Writes ``data/benchmark.json.gz`` or ``data/games.json.gz``: what each cell measured, with four
+significant digits, and the features that the benchmark's report draws.
 
-``--retime`` first replaces the seconds in the run's parts, which other work on the machine may have
-increased. The new value is the number of updates times the least time of an update in the first
-world, over several repeated measurements. Start ``rlreps benchmark`` again without ``summary.json``
-for a report with these times.
+``--retime`` first replaces the seconds in a benchmark's parts, which other work on the machine may
+have increased. The new value is the number of updates times the least time of an update in the
+first world, over several repeated measurements. Start ``rlreps benchmark`` again without
+``summary.json`` for a report with these times.
 """
 
 import gzip
@@ -21,11 +22,13 @@ import numpy as np
 
 from rlreps.config import as_json
 from rlreps.errors import require
+from rlreps.experiments import EXPERIMENTS
 from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
 from rlreps.experiments.ours.chains import KnownChain
 from rlreps.experiments.ours.contestants import Row
 from rlreps.files import read_json, write_atomically
-from rlreps.study import in_path, product_cells
+from rlreps.runs import RunFolder
+from rlreps.study import Run, in_path, product_cells
 
 CONFIG = Config()
 CELLS = product_cells(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
@@ -79,16 +82,19 @@ def gathered(run: Path) -> dict[str, Any]:
     Raises:
         InputError: For a run of another preset, whose parts have the same names.
     """
-    stored = read_json(run / "config.json")["config"]
-    require(stored == as_json(CONFIG), "a run of the laptop preset", str(run))
+    folder = RunFolder(run)
+    require(folder.kind in ("benchmark", "games"), "a run of benchmark or games", folder.kind)
+    experiment = EXPERIMENTS[folder.kind].load()
+    config = experiment.presets["laptop"]
+    require(folder.config == as_json(config), "a run of the laptop preset", str(run))
     found = {}
-    for name, cell in CELLS.items():
+    for name, cell in experiment.cells(Run(config, folder)).items():
         part = read_json(run / "parts" / f"{name}.json")
         part.get("values", {}).pop("seconds", None)
-        if (cell["world"], cell["d"]) != (CONFIG.worlds[0], CONFIG.tuned_at):
+        if (cell["world"], cell.get("d")) != (CONFIG.worlds[0], CONFIG.tuned_at):
             part.pop("features", None)
         found[name] = rounded(part)
-    return {"config": stored, "cells": found}
+    return {"config": folder.config, "cells": found}
 
 
 def main() -> None:
@@ -96,11 +102,12 @@ def main() -> None:
     run = Path(sys.argv[1])
     content = gathered(run)
     if "--retime" in sys.argv:
+        require(RunFolder(run).kind == "benchmark", "a run of benchmark to time", str(run))
         retime(run)
     text = json.dumps(content, separators=(",", ":")).encode()
-    released = Path(__file__).parents[1] / "data" / "benchmark.json.gz"
+    released = Path(__file__).parents[1] / "data" / f"{RunFolder(run).kind}.json.gz"
     write_atomically(released, gzip.compress(text, mtime=0))
-    print(f"{released}: {len(CELLS)} cells, {released.stat().st_size / 1e6:.1f} MB")
+    print(f"{released}: {len(content['cells'])} cells, {released.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
