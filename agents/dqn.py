@@ -55,6 +55,7 @@ class DQNConfig:
         adam_epsilon: Adam's ε.
         max_gradient_norm: Global norm above which gradients are scaled down.
         huber_delta: Temporal-difference error at which the loss turns from quadratic to linear.
+            Beyond it, the loss learns medians, which ignore rare failures. None: squared loss.
         target_every: Updates between changes of the target network.
         target_rate: Share of the way to the online parameters that the target network moves at each
             change, in (0, 1]; 1 copies the parameters.
@@ -75,7 +76,7 @@ class DQNConfig:
     schedule: Schedule = "linear"
     adam_epsilon: float = interval("(0, inf)", 1e-5)
     max_gradient_norm: float = interval("(0, inf)", 10.0)
-    huber_delta: float = interval("(0, inf)", 1.0)
+    huber_delta: float | None = interval("(0, inf)", None)
     target_every: int = positive(250)
     target_rate: float = interval("(0, 1]", 1.0)
     reward_scale: float = interval("(0, inf)", 1.0)
@@ -145,9 +146,9 @@ class AgentState(NamedTuple):
 class DQN:
     """An agent that learns by Q-learning and, in addition, by an auxiliary task.
 
-    The loss is the mean Huber loss of temporal-difference errors. At the torso, the auxiliary
-    task's gradient times a weight is added to the gradient of this loss; the values' head learns
-    from this loss alone.
+    The loss is the mean squared (or Huber) loss of temporal-difference errors. At the torso, the
+    auxiliary task's gradient times a weight is added to the gradient of this loss; the values' head
+    learns from this loss alone.
 
     Attributes:
         options: Its options.
@@ -301,8 +302,10 @@ class DQN:
         target_params = self.target_params(state)
 
         def value_loss(params: Params) -> Array:
-            errors = self.errors(params, target_params, drawn)
-            return jnp.mean(optax.huber_loss(errors, delta=self.options.huber_delta))
+            errors, delta = self.errors(params, target_params, drawn), self.options.huber_delta
+            if delta is None:
+                return jnp.mean(optax.l2_loss(errors))
+            return jnp.mean(optax.huber_loss(errors, delta=delta))
 
         loss, gradients = jax.value_and_grad(value_loss)(state.params)
         metrics = {"value_loss": loss}

@@ -80,7 +80,7 @@ def gathered(run: Path) -> dict[str, Any]:
     """Gather a run's configuration and its parts, without seconds.
 
     Raises:
-        InputError: For a run of another preset, whose parts have the same names.
+        InputError: For another experiment, or another preset, whose parts have the same names.
     """
     folder = RunFolder(run)
     require(folder.kind in ("benchmark", "games"), "a run of benchmark or games", folder.kind)

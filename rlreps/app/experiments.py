@@ -14,8 +14,9 @@ Args:
     preset: {presets}.
     data: Folder of MNIST's IDX files (gzipped or not) or of train.npz, or a NumPy file (npy or
         npz); by default MNIST is downloaded through scikit-learn, if it is installed.
-    objective: module:name of an objective of your own. Only this objective is trained; with the
-        preset laptop, the report compares it with the released results of the others.
+    objective: module:name of an objective of your own. The benchmark trains only this objective,
+        and so does games with the preset laptop; with this preset, the report compares it with the
+        released results of the others. With its other presets, games trains all arms.
     world: A world of ``rlreps worlds list``, or the path of a world's file, instead of the preset's
         worlds. An encoder that suits its observations replaces the preset's, and d is one number.
 """

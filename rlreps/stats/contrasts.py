@@ -341,6 +341,8 @@ def judge_family(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict
     p_values = holm([contrast.p_value for contrast in contrasts.values()]).tolist()
     for (name, contrast), p_value in zip(contrasts.items(), p_values, strict=True):
         found = f"{format_interval(contrast.interval, signed=True)}, p = {format_number(p_value)}"
+        if contrast.effect:
+            found += f" against {contrast.effect:g}"
         verdict = contrast.above.saying(found)
         verdicts[name] = verdict.open() if verdict.holds and p_value >= level else verdict
     return verdicts

@@ -33,6 +33,7 @@ def ours(_data: None, steps: int, calls: int, seed: int, **_: Any) -> Any:
         n_step=1,
         learning_rate=RATE,
         schedule="constant",
+        huber_delta=1.0,  # That of Stable-Baselines3.
         epsilon_steps=1,
     )
     config = AgentConfig(

@@ -36,6 +36,7 @@ def ours(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
         n_step=1,
         learning_rate=RATE,
         schedule="constant",
+        adam_epsilon=1e-8,
         batch_size=BATCH,
         warmup=WARMUP,
         steps_per_update=envs,

@@ -122,6 +122,22 @@ def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
     assert moves[5:] == [0.0, 0.0]
 
 
+@pytest.mark.parametrize(("options", "expected"), [({}, -2.5), ({"huber_delta": 0.1}, 0.0)])
+def test_values_are_means_of_large_rewards_and_medians_only_where_a_user_asks(options, expected):
+    agent, rows = agent_of(discount=0.0, **options), walk(3, 8, 2)
+    # One episode of eight fails: the mean reward is −20 / 8, the median 0.
+    rows = rows._replace(reward=np.zeros((8, 2), np.float32), terminated=np.ones((8, 2), bool))
+    rows.reward[0] = -20.0
+    drawn = transitions(rows._replace(observation=0 * rows.observation + 1.0), 0.0)
+
+    def update(state, _):
+        return agent.update(state, drawn)[0], None
+
+    state, _ = jax.jit(lambda state: jax.lax.scan(update, state, length=2_000))(started(agent))
+    taken = values_of(state.params, drawn.observation)[np.arange(8), drawn.action]
+    np.testing.assert_allclose(np.mean(taken), expected, atol=0.1)
+
+
 def test_a_frozen_torso_stays_as_it_is_while_values_learn():
     agent = agent_of(freeze_torso=True)
     start = started(agent)
@@ -152,9 +168,8 @@ class SumOfFeatures(AuxiliaryTask):
 def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(double):
     rows, side = walk(4, 16, 2), walk(5, 4, 1)
     options = AuxiliaryConfig(weight=3.0, relative=False)
-    agent = agent_of(
-        task=SumOfFeatures(), auxiliary=options, double=double, discount=0.8, reward_scale=2.0
-    )
+    values = {"double": double, "discount": 0.8, "reward_scale": 2.0, "huber_delta": 1.0}
+    agent = agent_of(task=SumOfFeatures(), auxiliary=options, **values)
     state = started(agent)._replace(target_params=started(agent, 1).params)
     drawn = stepped(4, 0.8)
     gradient, _, metrics = jax.jit(partial(joint_gradients, agent))(state, drawn, side)

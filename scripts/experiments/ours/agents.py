@@ -155,7 +155,14 @@ SHARE = 0.25
 
 LAPTOP = AgentConfig(
     encoder=MLP(hidden=(64, 64)),
-    dqn=DQNConfig(n_step=10, target_every=100, batch_size=32, steps_per_update=8, reward_scale=0.1),
+    dqn=DQNConfig(
+        n_step=10,
+        target_every=100,
+        batch_size=32,
+        steps_per_update=8,
+        reward_scale=0.1,
+        huber_delta=1.0,
+    ),
     num_envs=8,
     steps=60_000,
     evaluate_every=2_000,

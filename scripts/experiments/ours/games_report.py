@@ -11,6 +11,7 @@ from scipy.stats import bootstrap, rankdata
 
 from rlreps.experiments.ours.games_runs import (
     ARMS,
+    CONTROL,
     COUNTED,
     EXACT,
     FITTED,
@@ -40,6 +41,7 @@ from rlreps.stats import (
     format_interval,
     interval_columns,
     judge_family,
+    mean_interval,
 )
 from rlreps.study import Results, TableRows
 
@@ -358,11 +360,15 @@ def tabulate_predictors(results: Results[Config]) -> TableRows:
 
 
 def tabulate_gains(results: Results[Config]) -> TableRows:
-    """List each joint loss's mean gains and their correlation over families, then the mean."""
+    """List each joint loss's mean gains and their correlation over families, then the mean.
+
+    Objectives of the user's own and the control come first; the mean is that of ``JOINT``.
+    """
     gains, rows = list_gains(results), list[dict[str, Any]]()
-    own = list_gains(results, own_objectives(results.config))
-    for arm, (closer, saved, *given) in (own | gains).items():
-        means = {"closeness": float(closer.mean()), "steps_saved": float(saved.mean())}
+    others = list_gains(results, [*own_objectives(results.config), CONTROL])
+    for arm, (closer, saved, *given) in (others | gains).items():
+        means = interval_columns("closeness", mean_interval(closer))
+        means |= {"steps_saved": float(saved.mean())}
         correlation = {"correlation": correlate_ranks(closer, saved, given)}
         rows.append({"arm": arm, "families": len(closer), **means, **correlation})
     mean = interval_columns("correlation", gain_interval(gains))

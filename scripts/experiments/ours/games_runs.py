@@ -97,8 +97,8 @@ class Arm(NamedTuple):
         return "no auxiliary loss" if self.features == "none" else "features beside the board"
 
 
-def _joint(objective: Any, **changes: Any) -> Arm:
-    return Arm(dataclasses.replace(_MONTE_CARLO, objective=objective, **changes))
+def _joint(objective: Any) -> Arm:
+    return Arm(dataclasses.replace(_MONTE_CARLO, objective=objective))
 
 
 ARMS: Mapping[str, Arm] = {
@@ -157,16 +157,20 @@ def own_objectives(config: Config) -> dict[str, Objective]:
 
 
 def arm_of(config: Config, label: str) -> Arm:
-    """Return the arm of a label: one of ``ARMS``, or a joint loss with an objective of one's own.
+    """Return the arm of a label: one of ``ARMS``, or a joint loss with the user's objective."""
+    objective = own_objectives(config).get(label)
+    return ARMS[label] if objective is None else Arm(task_of(config, objective))
+
+
+def task_of(config: Config, objective: Objective) -> AuxiliaryConfig:
+    """Return the auxiliary task with an objective of the user's own.
 
     An objective on pairs of states sees later states at the agents' discount, unless it has a
     discount of its own.
     """
-    objective = own_objectives(config).get(label)
-    if objective is None:
-        return ARMS[label]
     futures = objective.needs_clips and getattr(objective, "discount", None) is None
-    return _joint(objective, pair_discount=config.base.dqn.discount if futures else 0.0)
+    discount = config.base.dqn.discount if futures else 0.0
+    return dataclasses.replace(_MONTE_CARLO, objective=objective, pair_discount=discount)
 
 
 def with_objective(config: Config, place: str) -> Config:
@@ -183,11 +187,9 @@ def with_objective(config: Config, place: str) -> Config:
     found = import_instance(place, "an objective")
     if not isinstance(found, Objective):
         raise InputError(f"expected an Objective at {place}, got {type(found).__name__}")
-    require(found.title not in ARMS, "a title that no arm has", found.title)
+    require(found.title not in ARMS, "a title that no arm has, in a class of its own", found.title)
     alone = dataclasses.replace(config, labels=(found,))
-    task = arm_of(alone, found.title).task
-    assert task is not None
-    task.require_objective()
+    task_of(alone, found).require_objective()
     if released_labels(alone):
         return alone
     return dataclasses.replace(config, labels=(*config.labels, found))

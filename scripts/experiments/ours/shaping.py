@@ -147,7 +147,7 @@ _FIT = FitConfig(num_features=64, discount=0.99, behaviour="uniform")
 _AGENTS = AgentConfig(
     encoder=FourierMLP(hidden=(64, 64), frequencies=4),
     num_features=32,
-    dqn=DQNConfig(reward_scale=0.1, n_step=5, batch_size=32, epsilon_steps=10_000),
+    dqn=DQNConfig(reward_scale=0.1, huber_delta=1.0, n_step=5, batch_size=32, epsilon_steps=10_000),
     replay=ReplayConfig(capacity=40_000),
     num_envs=4,
     max_episode_steps=CAP,

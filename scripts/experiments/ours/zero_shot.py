@@ -103,7 +103,9 @@ _AGENTS = AgentConfig(
     encoder=MLP(hidden=(64, 64)),
     num_features=32,
     # Rewards vary by about 1, values by about 10.
-    dqn=DQNConfig(discount=0.95, schedule="constant", reward_scale=0.1, batch_size=32),
+    dqn=DQNConfig(
+        discount=0.95, schedule="constant", reward_scale=0.1, huber_delta=1.0, batch_size=32
+    ),
     max_episode_steps=CAP,
     steps=60_000,
     num_seeds=5,

@@ -28,6 +28,7 @@ from rlreps.experiments.ours.games_runs import (
     agents_of,
     explained_share,
     load_board,
+    released_labels,
     with_objective,
 )
 from rlreps.study import Run, read_released, replace_nested
@@ -219,10 +220,12 @@ def test_an_objective_of_one_s_own_stands_beside_the_released_arms(release):
     assert as_json(alone)["labels"][0]["name"] == "spectral_contrastive"
 
 
-def test_with_other_settings_all_arms_are_trained(release):
-    other = with_objective(PRESETS["smoke"], OWN)
+@pytest.mark.parametrize("preset", ["smoke", "paper"])
+def test_with_other_settings_all_arms_are_trained(preset, release):
+    other = with_objective(PRESETS[preset], OWN)
     arms = {cell["arm"] for cell in EXPERIMENT.cells(Run(other, None)).values()}
-    assert arms == {*PRESETS["smoke"].labels, TITLE}
+    assert arms == {*PRESETS[preset].labels, TITLE}
+    assert not released_labels(other)
 
 
 def test_an_arm_of_one_s_own_changes_no_other_row_and_no_verdict(verdicts, results_of):
@@ -235,7 +238,10 @@ def test_an_arm_of_one_s_own_changes_no_other_row_and_no_verdict(verdicts, resul
     with_own = replace_nested(CONFIG, labels=(*ARMS, *with_objective(CONFIG, OWN).labels[-1:]))
     results = results_of(EXPERIMENT, with_own, [*rows, *own])
     before = results_of(EXPERIMENT, CONFIG, rows)
-    assert [row["arm"] for row in games_report.tabulate_gains(results)] == [TITLE, *JOINT, "mean"]
+    assert [row["arm"] for row in games_report.tabulate_gains(results)] == [
+        *(TITLE, CONTROL, *JOINT),
+        "mean",
+    ]
     compared = games_report.tabulate_arms(results)
     [row] = [row for row in compared if (row["arm"], row["against"]) == (TITLE, SCRATCH)]
     assert row["difference"] == pytest.approx(0.2)
@@ -251,6 +257,7 @@ def test_an_arm_of_one_s_own_changes_no_other_row_and_no_verdict(verdicts, resul
         ("nothing", "MODULE:NAME"),
         ("rlreps.losses:OBJECTIVES", "expected an Objective at"),
         ("rlreps.losses:TDLowRank", "a title that no arm has"),
+        ("rlreps.losses:Oracle", "needs no exact expectations"),
     ],
 )
 def test_what_agents_cannot_learn_is_refused(place, said):
