@@ -176,7 +176,9 @@ PRESETS = {
             LAPTOP,
             encoder=MLP(hidden=(8,)),
             num_features=8,
-            dqn=DQNConfig(batch_size=8, steps_per_update=8, reward_scale=0.1, warmup=200),
+            dqn=DQNConfig(
+                batch_size=8, steps_per_update=8, reward_scale=0.1, huber_delta=1.0, warmup=200
+            ),
             capacity=1_000,
             num_envs=2,
             steps=400,
