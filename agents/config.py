@@ -288,6 +288,8 @@ def make_torso(
         require(math.prod(shape) <= MOST_NUMBERS, numbers, math.prod(shape))
     if network is None:
         if isinstance(config.encoder, Convolutional):
+            # A picture without channels has one.
+            shape = (*shape, 1) if len(shape) == 2 else shape
             require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)
         else:
             expected = f"observations that are vectors, for the torso {name}"

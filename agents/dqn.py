@@ -47,7 +47,8 @@ class DQNConfig:
 
     Attributes:
         double: Choose the next action by the online network and value it by the target network.
-        n_step: Number of rewards in a transition before its value is bootstrapped.
+        n_step: Number of rewards in a transition before its value is bootstrapped. With more than
+            one, values are partly those of the policies in the replay, exploration included.
         discount: γ, in [0, 1).
         learning_rate: Adam's learning rate at the first update.
         schedule: Learning rate over the run: ``constant``, or ``cosine`` or ``linear`` decay to
@@ -56,7 +57,8 @@ class DQNConfig:
         max_gradient_norm: Global norm above which gradients are scaled down.
         huber_delta: Temporal-difference error at which the loss turns from quadratic to linear.
             Beyond it, the loss learns medians, which ignore rare failures. None: squared loss.
-        target_every: Updates between changes of the target network.
+        target_every: Updates between changes of the target network. Values approach the sum of
+            1/(1 − γ) rewards in as many changes, divided by ``n_step``.
         target_rate: Share of the way to the online parameters that the target network moves at each
             change, in (0, 1]; 1 copies the parameters.
         reward_scale: Factor of rewards in learning.

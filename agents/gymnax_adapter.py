@@ -29,29 +29,33 @@ class GymnaxState(NamedTuple):
 class GymnaxEnvironment:
     """An environment of gymnax 1.0 or later behind the contract ``Environment``.
 
-    Observations are float32. Coordinates with bounds of at most 10⁶ are scaled to [0, 1].
+    Observations are float32. Coordinates with bounds of at most 10⁶ are scaled to [0, 1], and
+    indices become unit vectors.
 
     Attributes:
-        environment: the environment, with discrete actions and observations in one array.
+        environment: the environment, with discrete actions, and observations in one array or
+            discrete.
         params: its parameters.
         least: lower bounds of coordinates, subtracted from observations, [*observation]; 0 for an
             unbounded coordinate.
         width: ranges of coordinates, divisors of the differences, [*observation]; 1 for an
-            unbounded coordinate.
+            unbounded coordinate. None for discrete observations.
 
     Raises:
-        InputError: If actions are not discrete, or observations are not one array.
+        InputError: If actions are not discrete, or observations neither discrete nor one array.
     """
 
     environment: Any
     params: Any
-    least: Any = dataclasses.field(init=False, repr=False, compare=False)
-    width: Any = dataclasses.field(init=False, repr=False, compare=False)
+    least: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    width: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         actions = self.environment.action_space(self.params)
         require(hasattr(actions, "n"), "an environment with discrete actions", actions)
         seen = self.environment.observation_space(self.params)
+        if hasattr(seen, "n"):
+            return
         require(hasattr(seen, "low"), "observations in one array of numbers", seen)
         low, high = (np.broadcast_to(bound, seen.shape) for bound in (seen.low, seen.high))
         for name, value in zip(("least", "width"), scale_of(low, high), strict=True):
@@ -94,6 +98,9 @@ class GymnaxEnvironment:
         return state.observation
 
     def _scaled(self, seen: Any) -> jax.Array:
+        if self.width is None:
+            indices = self.environment.observation_space(self.params).n
+            return jax.nn.one_hot(seen, indices, dtype=jnp.float32)
         scaled: jax.Array = (jnp.asarray(seen, jnp.float32) - self.least) / self.width
         return scaled
 

@@ -56,7 +56,10 @@ def map_observations(space: gymnasium.Space[Any], name: str) -> ObservationMap:
         return _unit_vectors(int(space.n), int(space.start))
     if isinstance(space, spaces.Box):
         return _of_box(space, name)
-    raise InputError(f"expected {name} to have observations in a Box or Discrete, got {space}")
+    raise InputError(
+        f"expected {name} to have observations in a Box or Discrete, got {space}; "
+        "gymnasium.wrappers.FlattenObservation makes vectors of them"
+    )
 
 
 def space_of_spec(spec: Any, name: str) -> gymnasium.Space[Any]:

@@ -2,6 +2,7 @@
 
 import abc
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,35 @@ from rlreps.errors import TrainingDivergedError
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import make_keys
 from rlreps.training.loop import Figures, Program
+
+NARROWEST, WIDEST = 0.02, 100.0
+"""Ranges of a coordinate that networks learn from without further scaling."""
+
+
+def warn_of_ranges(observations: Array, count: int) -> None:
+    """Warn of coordinates of a replay whose range is far from that for which networks are made.
+
+    Args:
+        observations: Those of all agents, [seeds, slots, environments, *observation]; bytes are
+            images, which have a known range.
+        count: Rows that each environment has added.
+    """
+    if observations.dtype != np.float32:
+        return
+    first = np.asarray(observations[0])[:count]
+    ranges = np.ptp(first, axis=(0, 1))
+    odd = ((ranges > 0.0) & (ranges < NARROWEST)) | (ranges > WIDEST)
+    for place in np.argwhere(odd)[:1]:
+        index = tuple(place)
+        others = f" and {np.count_nonzero(odd) - 1} more" if np.count_nonzero(odd) > 1 else ""
+        names = ", ".join(map(str, index))
+        warnings.warn(
+            f"coordinate {names}{others} of what agents see has a range of {ranges[index]:.3g} so "
+            "far, after scaling by the bounds of the observation space; networks learn from ranges "
+            f"of {NARROWEST:g} to {WIDEST:g}. Declare bounds near the values, or scale them "
+            "(gymnasium.wrappers.TransformObservation)",
+            stacklevel=3,
+        )
 
 
 class AgentProgram(Program[AgentState]):
@@ -108,6 +138,8 @@ class AgentProgram(Program[AgentState]):
             means["fit_seconds"] = jnp.full(seeds, seconds / seeds)
         jax.block_until_ready(state)
         self._require_finite(state, means, end)
+        if step < self._config.dqn.warmup <= end:
+            warn_of_ranges(state.replay.observation, end // self.agent.num_envs)
         return state, {**means, "episodes": episodes, "training_return": total / episodes}
 
     def evaluate(self, state: AgentState, step: int) -> tuple[AgentState, Figures]:

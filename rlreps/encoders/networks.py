@@ -236,7 +236,8 @@ class Convolutional(Encoder):
     """A convolutional network on frames: [b, height, width, channels] → [b, d].
 
     Convolutions of stride 2 with ReLU, one hidden ReLU layer and a linear output layer. Zero
-    padding makes each convolution halve height and width, rounded up.
+    padding makes each convolution halve height and width, rounded up. Frames of one channel may
+    come without its axis, [b, height, width].
 
     Attributes:
         num_features: d.
@@ -290,6 +291,8 @@ class Convolutional(Encoder):
         return dense(params[-1], self.hidden_activations(params, inputs)[-1])
 
     def hidden_activations(self, params: Params, inputs: Array) -> list[Array]:
+        if inputs.shape[1:] == self.frame_shape[:2] and self.frame_shape[2] == 1:
+            inputs = inputs[..., None]
         require(
             inputs.ndim == 4 and inputs.shape[1:] == self.frame_shape,
             f"frames of shape {('b', *self.frame_shape)}",

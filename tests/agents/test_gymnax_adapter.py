@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents import gymnax_environment
+from rlreps.agents import AgentConfig, gymnax_environment
+from rlreps.agents.config import make_torso
+from rlreps.encoders import Convolutional
 from rlreps.envs import Environment
 from rlreps.errors import InputError
 
@@ -55,6 +57,20 @@ def test_options_are_parameters_or_arguments_and_the_limit_truncates():
         state = taken.state
         ends.append((bool(taken.terminated), bool(taken.truncated)))
     assert ends == [(False, False), (False, False), (False, True)]
+
+
+def test_indices_are_unit_vectors_and_tables_are_pictures_of_one_channel():
+    world = gymnax_environment("gymnax:FrozenLake-misc")
+    start = world.reset(jax.random.key(0))
+    np.testing.assert_array_equal(start.observation, np.eye(16)[0])
+    taken = world.step(jax.random.key(1), start, jnp.int32(0))
+    assert (taken.observation.shape, float(taken.observation.sum())) == ((16,), 1.0)
+    encoder = Convolutional(channels=(2,), hidden=4)
+    config = AgentConfig(environment="gymnax:Catch-bsuite", encoder=encoder, num_features=3)
+    torso = make_torso(config, (10, 5))
+    params, boards = torso.init(jax.random.key(0)), np.float32(np.eye(10, 5))[None]
+    flat = torso.apply(params, boards)
+    np.testing.assert_array_equal(flat, torso.apply(params, boards[..., None]))
 
 
 @pytest.mark.parametrize(

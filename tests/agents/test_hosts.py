@@ -1,6 +1,9 @@
 """Environments on the host: Gymnasium's and dm_env's behind one interface."""
 
+import dataclasses
+import re
 import sys
+import warnings
 
 import dm_env
 import gymnasium
@@ -10,8 +13,10 @@ from dm_env import specs
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from rlreps.agents import AgentConfig, DQNConfig, make_program
 from rlreps.agents.host_observations import map_observations, space_of_spec
 from rlreps.agents.hosts import HostEnvironments
+from rlreps.encoders import MLP
 from rlreps.errors import InputError
 
 
@@ -349,6 +354,39 @@ def test_images_of_bytes_stay_bytes_with_channels_last(shape, expected, register
     np.testing.assert_array_equal(seen, oriented)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "factor", "said"),
+    [
+        (1.0, 1.0, ""),
+        (200.0, 1.0, "range of 0.005"),
+        (np.inf, 1e3, r"range of 2e\+03"),
+        (1e3, 1e3, ""),
+    ],
+)
+def test_what_networks_hardly_see_is_warned_of_after_the_warm_up(bounds, factor, said, register):
+    class Scaled(gymnasium.Wrapper):
+        observation_space = spaces.Box(-bounds, bounds, (2,), np.float32)
+
+        def reset(self, **options):
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            seen = np.array([2.0 * (action == 6), 0.0], np.float32)
+            return seen * factor, 0.0, True, False, {}
+
+    name = register("Scaled-v0", lambda: Scaled(Corridor()))
+    dqn = DQNConfig(warmup=64)
+    config = AgentConfig(environment=name, encoder=MLP(hidden=(4,)), num_features=2, dqn=dqn)
+    program = make_program(dataclasses.replace(config, steps=128, evaluate_every=64))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        state, _ = program.advance(program.init(), 0, 64)
+        told = [str(each.message) for each in found if "range" in str(each.message)]
+        program.advance(state, 64, 64)
+    assert len([each for each in found if "range" in str(each.message)]) == len(told) == bool(said)
+    assert all(re.match(f"coordinate 0 of what agents see has a {said}", each) for each in told)
+
+
 def test_bytes_of_dm_env_without_bounds_are_images():
     space = space_of_spec(specs.Array((6, 5, 3), np.uint8), "Pixels")
     assert space == spaces.Box(0, 255, (6, 5, 3), np.uint8)
@@ -357,7 +395,11 @@ def test_bytes_of_dm_env_without_bounds_are_images():
 @pytest.mark.parametrize(
     ("observations", "actions", "message"),
     [
-        (spaces.Dict({"a": spaces.Discrete(2)}), None, "observations in a Box or .* got Dict"),
+        (
+            spaces.Dict({"a": spaces.Discrete(2)}),
+            None,
+            "observations in a Box or .* got Dict.* gymnasium.wrappers.FlattenObservation",
+        ),
         (spaces.Discrete(2), spaces.MultiDiscrete([2, 3]), "discrete actions, got MultiDiscrete"),
     ],
 )
