@@ -38,7 +38,7 @@ def warn_of_ranges(observations: Array, count: int) -> None:
     odd = ((ranges > 0.0) & (ranges < NARROWEST)) | (ranges > WIDEST)
     for place in np.argwhere(odd)[:1]:
         index = tuple(place)
-        others = f" and {np.count_nonzero(odd) - 1} more" if np.count_nonzero(odd) > 1 else ""
+        others = f" (and {np.count_nonzero(odd) - 1} more)" if np.count_nonzero(odd) > 1 else ""
         names = ", ".join(map(str, index))
         warnings.warn(
             f"coordinate {names}{others} of what agents see has a range of {ranges[index]:.3g} so "
