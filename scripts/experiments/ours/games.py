@@ -26,26 +26,26 @@ gradient, also before the first success. No arm has options tuned for it alone.
 - counted model: no network; the agent plans with the transitions that it has counted.
 
 **Measured.** Success is whether the greedy episode succeeds. At checkpoints we audit the torso's
-features of all states: *closeness* is the share of the leading ten components of the random
+features of all states: closeness is the share of the leading ten components of the random
 policy's successor measure in their span, with an intercept; then the same at held-out states, for
 the measure of the agent's own policy (ε = 0.1), the effective rank, the share of nearly constant
 features, and the R² of the optimal values, linear in the features.
 
 **Claims**, stated before the run. Families of worlds are the units. Each can come out false:
 
-- *prediction*: within a world, over agents of all arms with features of their own, the partial rank
+- prediction: within a world, over agents of all arms with features of their own, the partial rank
   correlation of closeness at half of the run with later success is above 0.1 in the mean, given the
   success up to then, the last success, and the R² of the optimal values. Worlds where fewer than
   one agent in 20 succeeds later, or fails, are left out;
-- *gain*: across families, the gain of a joint loss in closeness at the first checkpoint is
+- gain: across families, the gain of a joint loss in closeness at the first checkpoint is
   correlated with its gain in steps to the threshold, given the effective horizon and the number of
   states; the mean of the six losses' rank correlations is above 0.1. Other agents measure
   closeness than measure steps;
-- *arms*: some joint loss raises the mean success over the run by 0.05 above scratch and above the
+- arms: some joint loss raises the mean success over the run by 0.05 above scratch and above the
   wider network; and so do features fitted to replay, also above random features;
-- *bound*: exact components raise it by 0.05 above scratch and above random features; and no joint
+- bound: exact components raise it by 0.05 above scratch and above random features; and no joint
   loss raises it by more than they do;
-- *kept aside*: the prediction holds there, and the joint loss with the greatest gain over scratch
+- kept aside: the prediction holds there, and the joint loss with the greatest gain over scratch
   gains in each of the four worlds; and so do fitted features.
 """
 
