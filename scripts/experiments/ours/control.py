@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps.agents import AgentConfig, evaluation_seeds
+from rlreps.agents import AgentConfig, DQNConfig, evaluation_seeds
 from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.experiments.ours.problems import Choose, play, upright
 from rlreps.plotting import MUTED, Line, Panel, over_runs, plot_panels
@@ -83,8 +83,10 @@ TASKS: Mapping[str, Task] = {
 }
 """Name in Gymnasium → task."""
 
-AGENTS = AgentConfig(steps=50_000, evaluate_every=10_000, evaluation_episodes=5)
-"""Agents of every task, with default options."""
+AGENTS = AgentConfig(
+    dqn=DQNConfig(reward_scale=0.02), steps=50_000, evaluate_every=10_000, evaluation_episodes=5
+)
+"""Agents of every task, with default options except for the scale of rewards."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
