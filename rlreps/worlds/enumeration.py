@@ -68,8 +68,8 @@ def enumerate_states(
         constant: Types whose objects never change, such as walls; they need no copies.
         horizon: Number of steps after which states are not followed further, and end an episode.
         most_states: Largest number of states.
-        check: Whether to take actions a second time with other random numbers: up to 5,000 of
-            them, spread over all states.
+        check: Whether to take actions a second time, in another order and with other random
+            numbers: up to 5,000 of them, spread over all states.
         name: Name of the game, for ``World.about``.
         progress: Shows the number of states.
 
@@ -255,7 +255,10 @@ class _Search:
         return self._number(self._save(), ended, seen), float(reward), seen
 
     def check(self, columns: list[list[int]], rewards: list[list[float]]) -> None:
-        """Take actions again with other random numbers, since generators are never restored.
+        """Take actions again, with other random numbers, since generators are never restored.
+
+        The order is another, too: in the order of the search, state that copies leave out, such as
+        an attribute of the class, would take the same values again.
 
         Raises:
             InputError: If an outcome differs.
@@ -266,8 +269,9 @@ class _Search:
             if not ended
             for action in range(len(columns[index]))
         ]
-        known = len(self.states)
-        for count, (index, action) in enumerate(spread(pairs, len(columns[0]), _MOST_CHECKED)):
+        known, pairs = len(self.states), spread(pairs, len(columns[0]), _MOST_CHECKED)
+        np.random.default_rng(0).shuffle(pairs)
+        for count, (index, action) in enumerate(pairs):
             after, reward, seen = self.take(index, action)
             expected, paid = columns[index][action], rewards[index][action]
             found = ""
@@ -282,7 +286,8 @@ class _Search:
             if found or len(self.states) > known:
                 raise InputError(
                     f"expected a deterministic environment, got {found} when action {action} was "
-                    f"taken again in state {index}"
+                    f"taken again in state {index}; if its own attributes do not hold all of its "
+                    "state, give save= and restore="
                 )
 
     def _difference(self, expected: int, found: int) -> str:

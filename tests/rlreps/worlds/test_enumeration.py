@@ -188,6 +188,22 @@ class Old(Count):
         return seen, reward, ended, self.taken >= 4, told
 
 
+class Hidden(Corridor):
+    """Keeps its place in the class, which copies leave out."""
+
+    at = 0
+
+    def reset(self, **options):
+        Hidden.at = 0
+        return super().reset(**options)
+
+    def step(self, action):
+        self.place = self.at
+        seen, *rest = super().step(action)
+        Hidden.at = self.place
+        return seen, *rest
+
+
 class Pair(Corridor):
     def _seen(self):
         return {"image": super()._seen()}
@@ -197,6 +213,7 @@ BAD = {
     "reward": (Noisy(noise="reward"), "a deterministic environment, got another reward"),
     "observation": (Noisy(noise="observation"), "got another observation of the same state"),
     "place": (Noisy(noise="place"), "got another next state, which differs in place"),
+    "hidden": (Hidden(), "differs in place when .*; if its own attributes do not hold"),
     "count": (Count(), "at most 50 states .most_states., got more; taken takes 11 values"),
     "limit": (Old(), "without a time limit, got a truncated one: name the .* in counters=, or"),
     "handle": (Corridor(handle=(x for x in ())), "whose state can be copied.*cannot pickle"),
