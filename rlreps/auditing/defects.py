@@ -62,7 +62,16 @@ def find_defects(
         states: n.
         units: p.
     """
-    if health.effective_rank < min(COLLAPSED, 0.5 * (1 + units)) and units > 1:
+    least, lost = min(COLLAPSED, 0.5 * (1 + units)), round(health.rounded * units)
+    if health.effective_rank < least <= health.effective_rank + lost and units > 1:
+        rounded = Defect(
+            "offset",
+            f"{lost} of {units} units vary within the rounding of their means",
+            "subtract the mean in double precision before features are rounded; units that are "
+            "constant then have collapsed",
+        )
+        return [rounded]
+    if health.effective_rank < least and units > 1:
         collapsed = Defect(
             "collapsed",
             f"effective rank {health.effective_rank:.2f} of {units} units",

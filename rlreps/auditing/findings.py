@@ -198,7 +198,7 @@ class Audit:
         basis = self.truth.principal.basis[:, :k]
         maps = {"truth": basis}
         for label, each in self.findings.items():
-            centred = each.features - each.features.mean(axis=0)
+            centred = each.features - each.features.mean(axis=0, dtype=np.float64)
             if each.health.rank:
                 maps[str(label)] = np.asarray(align(centred.astype(np.float32), basis))
         cosines = {

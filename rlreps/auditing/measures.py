@@ -181,6 +181,8 @@ class Health:
             mean activations. Constant units count.
         duplicated: Share of units that are ± an earlier unit up to scale and shift (correlation
             above 0.999).
+        rounded: Share of units that vary, but within the rounding of their means. They count as
+            constant.
     """
 
     rank: int
@@ -193,6 +195,7 @@ class Health:
     offset: float
     dormant: float
     duplicated: float
+    rounded: float
 
 
 def examine(features: np.ndarray, rank: int) -> Health:
@@ -230,6 +233,7 @@ def examine(features: np.ndarray, rank: int) -> Health:
         offset=float(np.linalg.norm(means)) / (scale * math.sqrt(features.shape[1])),
         dormant=float(quiet.mean()),
         duplicated=float(alike.sum()) / features.shape[1],
+        rounded=float((~varying & (np.ptp(doubles, axis=0) > 0.0)).mean()),
     )
 
 
@@ -301,9 +305,12 @@ def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
 
 
 def _rounding(features: np.ndarray) -> DoubleArray:
-    """Return the standard deviation, [p], that rounding alone can give a constant column."""
-    unit = float(np.finfo(features.dtype if features.dtype.kind == "f" else np.float32).eps)
-    found: DoubleArray = 4.0 * unit * np.abs(features.astype(np.float64)).mean(axis=0)
+    """Return the standard deviation, [p], that rounding alone can give a constant column.
+
+    It is one unit in the last place either way; integers are exact in double precision.
+    """
+    unit = float(np.finfo(features.dtype if features.dtype.kind == "f" else np.float64).eps)
+    found: DoubleArray = unit * np.abs(features.astype(np.float64)).mean(axis=0)
     return found
 
 

@@ -155,6 +155,23 @@ def test_brain_floats_are_features(truth, sound):
     assert found.leading() == expected
 
 
+@pytest.mark.parametrize("mean", [1e4, 1e6, 1e7])
+def test_a_large_mean_in_single_precision_is_an_offset_and_no_collapse(truth, sound, mean):
+    features = (sound + mean).astype(np.float32)
+    found = rlreps.audit(features, truth).findings["features"]
+    assert [each.name for each in found.defects] == ["offset"]
+    assert ("of 16 units vary within" in found.defects[0].found) is (mean == 1e7)
+    if mean < 1e7:
+        centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+        span = np.linalg.svd(centred, full_matrices=False)[0]
+        components = truth.principal.basis[:, :10].astype(np.float64)
+        assert found.leading() == pytest.approx(np.square(span.T @ components).sum() / 10)
+        assert found.leading() > 0.98
+    # Integers are exact.
+    whole = 1_000_000_000 + np.rint(100.0 * sound).astype(np.int64)
+    assert spans_of(whole).centred.shape[1] == UNITS
+
+
 def test_half_precision_keeps_its_rank(sound):
     half = spans_of(sound.astype(np.float16)).centred
     assert half.shape[1] == UNITS
