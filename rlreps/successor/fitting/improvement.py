@@ -32,6 +32,8 @@ _STRETCHES = 100
 """Number of stretches of time that two halves of the rows take in turn."""
 _MOST_LOST = 0.4
 """Good policies of eight problems lost at most 0.1, and bad ones of seven at least 0.45."""
+_MOST_ALONE = 0.5
+"""Share of the rows that may start in states in which only one action was tried."""
 _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
 _MOST_NUMBERS = 500_000_000
@@ -141,11 +143,25 @@ class Improvement:
     @functools.cached_property
     def _tried(self) -> np.ndarray:
         """Mask of the candidates that rows took in each state, [n, c]; all if none starts there."""
-        rows, size = self.solution.rows, self.solution.basis.num_features
-        actions = self.candidates.actions[0]
-        tried = np.zeros((size, len(actions)), np.bool_)
-        tried[rows.observation, np.searchsorted(actions, rows.action)] = True
-        return tried | ~tried.any(axis=1, keepdims=True)
+        return self.solution.tried[:, self.candidates.actions[0]]
+
+    def describe_untried(self) -> list[str]:
+        """Say in a line if most rows leave a policy one action to choose; empty if they do not."""
+        if not np.ptp(self.candidates.actions, axis=1).any():
+            return [
+                "all transitions have the same action, and the policy takes no other: it is the "
+                "data's; collect transitions of other actions"
+            ]
+        if not isinstance(self.solution.basis, UnitVectors):
+            return []
+        alone = self.solution.tried.sum(axis=1) == 1
+        share = float(alone[self.solution.rows.observation].mean())
+        if share <= _MOST_ALONE:
+            return []
+        return [
+            f"{share:.0%} of the transitions start in states in which only one action was tried, "
+            "and the policy takes no other there; collect transitions of other actions"
+        ]
 
     def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).

@@ -326,6 +326,17 @@ class LeastSquares:
         return self._kinds[0]
 
     @functools.cached_property
+    def tried(self) -> np.ndarray:
+        """Mask of the actions that rows took in each index of a state, [n, A]; all if none starts.
+
+        It is for unit vectors.
+        """
+        assert self.actions.num_actions is not None
+        tried = np.zeros((self.basis.num_features, self.actions.num_actions), np.bool_)
+        tried[self.rows.observation, self.rows.action] = True
+        return tried | ~tried.any(axis=1, keepdims=True)
+
+    @functools.cached_property
     def _kinds(self) -> tuple[np.ndarray, np.ndarray]:
         count = self.basis.num_features
         started = np.bincount(self.rows.observation, minlength=count) > 0

@@ -94,15 +94,18 @@ class SuccessorRepresentation:
 
         Raises:
             InputError: For observations or actions unlike the data's, or a box and no ``actions``.
-        """
-        return self._at(self._projected(observations, self._forward), actions)
 
-    def _at(self, blocks: np.ndarray, actions: Any) -> np.ndarray:
+        Warns:
+            FitWarning: For indices of states, and actions there, that no row has.
+        """
+        states, taken = self._checked_pairs(observations, actions, "F there is 0")
+        return self._at(self.solution.basis.project(states, self._forward), taken)
+
+    def _at(self, blocks: np.ndarray, actions: np.ndarray | None) -> np.ndarray:
         """Compute Σ_c b(a)_c of blocks [m, m_b, d]: of all actions, [m, A, d], or some, [m, d]."""
         if actions is None:
-            require(self.observed.num_actions is not None, "actions= of a box", None)
             return blocks
-        weights = self.solution.actions.weights(self.observed.checked_actions(actions, len(blocks)))
+        weights = self.solution.actions.weights(actions)
         return np.asarray(np.einsum("mcd,mc->md", blocks, weights))
 
     @functools.cached_property
@@ -112,7 +115,9 @@ class SuccessorRepresentation:
 
     def backward(self, observations: Any) -> np.ndarray:
         """Compute B(s), [m, d]."""
-        return self._projected(observations, self.factors.backward)
+        return self.solution.basis.project(
+            self.observed.checked(observations), self.factors.backward
+        )
 
     def measure(self, observations: Any, goals: Any) -> np.ndarray:
         """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g].
@@ -123,9 +128,13 @@ class SuccessorRepresentation:
 
         Raises:
             InputError: For observations unlike the data's, or continuous actions.
+
+        Warns:
+            FitWarning: For indices of states, and actions there, that no row has.
         """
-        forward, backward = self.forward(observations), self.backward(goals)
-        measure: np.ndarray = np.einsum("mad,gd->mag", forward, backward)
+        states, _ = self._checked_pairs(observations, None, "densities from there are 0")
+        forward = self.solution.basis.project(states, self._forward)
+        measure: np.ndarray = np.einsum("mad,gd->mag", forward, self.backward(goals))
         return measure
 
     def probabilities(self, observations: Any) -> np.ndarray:
@@ -155,16 +164,8 @@ class SuccessorRepresentation:
             FitWarning: For indices of states in which no row starts and no episode ended.
         """
         require_choice("scaling", scaling, get_args(Scaling))
-        array, unknown = self.observed.checked(observations), np.zeros(0)
-        if isinstance(self.solution.basis, UnitVectors):
-            unknown = np.unique(array[self.solution.unknown[array]])
-        if unknown.size:
-            more = f" and {unknown.size - 1} more" if unknown.size > 1 else ""
-            _warn(
-                f"no transition starts from state {unknown[0]}{more}, so features there are 0; "
-                "collect transitions from there"
-            )
-        return np.asarray(self._averaged(array, self._forward) @ self._scaled_by(scaling))
+        states = self._checked_states(observations, "features there are 0")
+        return np.asarray(self._averaged(states, self._forward) @ self._scaled_by(scaling))
 
     def _scaled_by(self, scaling: Scaling) -> np.ndarray:
         """Return the map from averages of F to features, [d, d]."""
@@ -233,18 +234,29 @@ class SuccessorRepresentation:
         return arriving_task(self.solution, goal)
 
     def action_values(self, observations: Any, task: Task, actions: Any = None) -> np.ndarray:
-        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m]."""
-        weights = self._projected(observations, self._of(task).weights)
-        return self._at(weights[:, :, None], actions)[..., 0]
+        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m].
+
+        Warns:
+            FitWarning: For indices of states, and actions there, that no row has.
+        """
+        weights = self._of(task).weights
+        states, taken = self._checked_pairs(observations, actions, "action values there are 0")
+        return self._at(self.solution.basis.project(states, weights)[:, :, None], taken)[..., 0]
 
     def values(self, observations: Any, task: Task) -> np.ndarray:
-        """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m]."""
-        return self._averaged(observations, self._of(task).weights)
+        """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m].
+
+        Warns:
+            FitWarning: For indices of states in which no row starts and no episode ended.
+        """
+        weights = self._of(task).weights
+        return self._averaged(self._checked_states(observations, "values there are 0"), weights)
 
     def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
         """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
 
-        A single observation gives a single action.
+        A single observation gives a single action. The policy warns of indices of states in which
+        no row starts and no episode ended.
 
         Args:
             task: The reward.
@@ -253,16 +265,20 @@ class SuccessorRepresentation:
                 changing. Otherwise, any value but 1 runs fitted Q iteration to its end.
 
         Warns:
-            FitWarning: If the data do not distinguish actions, or if fitted Q iteration diverges,
-                leaves rows out, or ends with a policy that leaves the data.
+            FitWarning: If the data do not distinguish actions; if all rows have the same action, or
+                more than half of them start in states (indices) in which only one was tried; or if
+                fitted Q iteration diverges, leaves rows out, or ends with a policy that leaves the
+                data.
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 
     def _greedy(self, values: ActionValues, observations: Any) -> np.ndarray:
         array = np.asarray(observations)
         single = array.shape == self.observed.shape
-        checked = self.observed.checked(array[None] if single else array)
-        actions = self._improvement.greedy(checked, values)
+        states = self._checked_states(
+            array[None] if single else array, "actions there mean nothing"
+        )
+        actions = self._improvement.greedy(states, values)
         return np.asarray(actions[0] if single else actions)
 
     def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:
@@ -279,6 +295,8 @@ class SuccessorRepresentation:
                 "actions apart; collect others",
                 stacklevel=4,
             )
+        for line in self._improvement.describe_untried():
+            _warn(line, stacklevel=4)
         if improvements == 1 or alike:
             return self._improvement.of_weights(task.weights)
         return self._improvement.values(rewards, improvements)
@@ -418,16 +436,55 @@ class SuccessorRepresentation:
 
     # --- Observations -----------------------------------------------------------------------------
 
-    def _projected(self, observations: Any, weights: np.ndarray) -> np.ndarray:
-        return self.solution.basis.project(self.observed.checked(observations), weights)
+    def _checked_states(self, observations: Any, said: str) -> np.ndarray:
+        """Check observations; warn of indices of states in which no row starts."""
+        states = self.observed.checked(observations)
+        self._warn_of_unseen(states, np.zeros((len(states), 0), np.int64), said)
+        return states
 
-    def _averaged(self, observations: Any, weights: np.ndarray) -> np.ndarray:
-        """Compute Σ_c E[b(a)_c | s] φ(s)ᵀ weights[:, c], [m, ...], an average over the policy."""
-        array, solution = self.observed.checked(observations), self.solution
-        if self.behaviour_weights is None:
-            blocks, policy = solution.basis.project(array, weights), solution.behaviour(array)
+    def _checked_pairs(
+        self, observations: Any, actions: Any, said: str
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Check observations and actions (None for all); warn of indices, or pairs, of no row."""
+        states, count = self.observed.checked(observations), self.observed.num_actions
+        if actions is None:
+            require(count is not None, "actions= of a box", None)
+            assert count is not None
+            taken, chosen = None, np.broadcast_to(np.arange(count), (len(states), count))
         else:
-            blocks, found = solution.basis.projections(array, weights, self.behaviour_weights)
+            taken = self.observed.checked_actions(actions, len(states))
+            chosen = taken.reshape(len(states), -1)
+        self._warn_of_unseen(states, chosen, said)
+        return states, taken
+
+    def _warn_of_unseen(self, states: np.ndarray, actions: np.ndarray, said: str) -> None:
+        """Warn once of indices of states in which no row starts, and of actions [m, k] there.
+
+        Nothing is said of states that ended episodes, since 0 is their value.
+        """
+        solution = self.solution
+        if not isinstance(solution.basis, UnitVectors):
+            return
+        missing, unknown = [], np.unique(states[solution.unknown[states]])
+        if unknown.size:
+            more = f" and {unknown.size - 1:,} more" if unknown.size > 1 else ""
+            missing.append(f"starts from state {unknown[0]}{more}")
+        row, column = np.nonzero(~solution.tried[states[:, None], actions])
+        if row.size:
+            pairs = np.unique([states[row], actions[row, column]], axis=1)
+            more = f" (one of {pairs.shape[1]:,} pairs)" if pairs.shape[1] > 1 else ""
+            missing.append(f"takes action {pairs[1, 0]} in state {pairs[0, 0]}{more}")
+        if missing:
+            place = " or ".join(missing)
+            _warn(f"no transition {place}, so {said}; collect transitions from there", stacklevel=5)
+
+    def _averaged(self, states: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Compute Σ_c E[b(a)_c | s] φ(s)ᵀ weights[:, c], [m, ...], an average over the policy."""
+        solution = self.solution
+        if self.behaviour_weights is None:
+            blocks, policy = solution.basis.project(states, weights), solution.behaviour(states)
+        else:
+            blocks, found = solution.basis.projections(states, weights, self.behaviour_weights)
             policy = to_probabilities(found, self.observed.num_actions)
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
 

@@ -142,10 +142,20 @@ def test_actions_that_no_row_took_count_for_nothing():
     # The policy of the data takes the first action in state 0.
     start = np.array([0])
     found = rep.values(start, task)
-    np.testing.assert_allclose(found, rep.action_values(start, task)[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(found, rep.action_values(start, task, start), rtol=1e-4)
     np.testing.assert_allclose(
-        rep.features(start), rep.forward(start)[:, 0] * np.sqrt(rep.singular_values), rtol=1e-4
+        rep.features(start), rep.forward(start, start) * np.sqrt(rep.singular_values), rtol=1e-4
     )
+    # Pairs that no row has are named once.
+    for call in (
+        lambda: rep.action_values(np.arange(6), task)[0],
+        lambda: rep.forward(np.arange(6))[0],
+        lambda: rep.measure(np.arange(6), start)[0],
+    ):
+        with pytest.warns(FitWarning, match=r"no transition takes action 1 in state 0 .one of 7 p"):
+            assert not call()[1:].any()
+    with pytest.warns(FitWarning, match="no transition takes action 2 in state 3, so"):
+        rep.action_values(np.array([3, 3, 2]), task, np.array([2, 2, 1]))
     for improvements in (1, 5, None):
         chosen = rep.policy(task, improvements)(np.arange(6))
         assert chosen[0] == 0
@@ -154,6 +164,38 @@ def test_actions_that_no_row_took_count_for_nothing():
     task = rep.task(reward=lambda reached: -1.0 - np.abs(reached[:, 1]))
     for improvements in (1, None):
         assert (rep.policy(task, improvements)(places) < 2).all()
+
+
+ALONE = {  # (state, action) → whether the data have it, vectors or not, and what is said.
+    "one for each state": (lambda s, a: a == s % 2, False, "100% of the transitions start in"),
+    "one in four of five": (lambda s, a: (a == 0) | (s == 4), False, "67% of the transitions st"),
+    "one in three of five": (lambda s, a: (a == 0) | (s >= 3), False, None),
+    "one, indices": (lambda s, a: a == 0, False, "all transitions have the same action"),
+    "one, vectors": (lambda s, a: a == 0, True, "all transitions have the same action"),
+    "two, vectors": (lambda s, a: a == s % 2, True, None),
+}
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_policies_of_data_that_tried_one_action_are_warned_of(kind, corridor):
+    has, dense, said = ALONE[kind]
+    data = corridor.transitions()
+    rows = [data.observation, data.action, data.next_observation, data.terminated, data.truncated]
+    kept = has(data.observation, data.action)
+    before, action, after, *ends = (column[kept] for column in rows)
+    if dense:
+        before, after = (np.float32(column)[:, None] for column in (before, after))
+    rep = fit(as_transitions([before, action, after, *ends]), num_features=2, discount=0.8)
+    task = rep.task(reward=lambda seen: np.float32(seen).reshape(len(seen)))
+    rep.values(before, task)  # Silent.
+    if said is None:
+        rep.policy(task)
+    else:
+        with pytest.warns(FitWarning, match=said) as caught:
+            policy = rep.policy(task)
+        assert (len(caught), caught[0].filename) == (1, __file__)
+        alone = slice(None) if dense else before < 4
+        np.testing.assert_array_equal(policy(before)[alone], action[alone])
 
 
 @few_arrivals
@@ -208,9 +250,22 @@ def test_a_goal_of_vectors_that_ends_episodes_is_named():
 
 def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
     rep = fit(dataclasses.replace(corridor.transitions(), num_states=8), num_features=3)
-    with pytest.warns(FitWarning, match="no transition starts from state 5 and 1 more, so"):
-        features = rep.features(np.array([0, 6, 5, 6]))
-    np.testing.assert_array_equal(features[1:], 0.0)
+    costs = rep.task(np.arange(5), -np.arange(1.0, 6.0))
+    for call in (
+        rep.features,
+        rep.forward,
+        lambda seen: rep.measure(seen, np.array([0])),
+        lambda seen: rep.values(seen, costs),
+        lambda seen: rep.action_values(seen, costs),
+        lambda seen: rep.action_values(seen, costs, np.ones(4, int)),
+        rep.policy(costs),
+    ):
+        with pytest.warns(
+            FitWarning, match="no transition starts from state 5 and 1 more, so"
+        ) as w:
+            found = call(np.array([0, 6, 5, 6]))
+        assert (len(w), w[0].filename) == (1, __file__)
+        np.testing.assert_array_equal(found[1:], 0.0)
     with pytest.raises(InputError, match=r"the 8 states of the data, in \[0, 8\), got 8: give num"):
         rep.features(np.array([8]))
     with pytest.warns(FitWarning, match="8 of 40 transitions reach the goal 2: its values"):
