@@ -108,7 +108,8 @@ def prior_of(
     assert count is not None
     taken = np.unique(rows.action)
     require(len(taken) == count, f"transitions with all {count} actions", taken.tolist())
-    found = representation.improved_values(task, improvements).parts
+    values = representation.improved_values(task, improvements)
+    found, shift = values.parts, shift + scale * values.constant
     discount = np.float32(representation.config.discount)
     basis = found[0][0]
     if isinstance(basis, UnitVectors):

@@ -53,13 +53,19 @@ class ActionValues:
     Attributes:
         parts: Pairs of φ and w [p, m_b].
         actions: Features b of the parts of actions, [g, c, m_b].
+        constant: Added to the value of every action (``LeastSquares.centred``).
     """
 
     parts: Sequence[tuple[Basis, np.ndarray]]
     actions: np.ndarray
+    constant: float
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        """Compute the values at states [m, ...], [m, g, c]."""
+        """Compute the values at states [m, ...], [m, g, c]; groups share the constant evenly."""
+        return self.without_constant(states) + np.float64(self.constant / len(self.actions))
+
+    def without_constant(self, states: np.ndarray) -> np.ndarray:
+        """Compute the values less ``constant``, which would round small differences away."""
         found = [
             np.tensordot(basis.project(states, weights), self.actions, ([1], [2]))
             for basis, weights in self.parts
@@ -92,8 +98,9 @@ class Improvement:
         solution = self.solution
         if improvements != 1 and not isinstance(solution.basis, UnitVectors):
             return self.fitted_q_iteration(rewards)
-        cumulants, reached = rewards[:, None], solution.rows.next_observation
-        values = self.of_weights(solution.values(cumulants)[:, :, 0])
+        centred, constant = solution.centred(rewards)
+        cumulants, reached = centred[:, None], solution.rows.next_observation
+        values = self.of_weights(solution.values(cumulants)[:, :, 0], constant)
         latest = None
         for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
             greedy = self.greedy(reached, values)
@@ -101,12 +108,12 @@ class Improvement:
                 break
             latest = greedy
             solve = solution.solver(solution.actions.weights(greedy))
-            values = self.of_weights(solution.values(cumulants, solve)[:, :, 0])
+            values = self.of_weights(solution.values(cumulants, solve)[:, :, 0], constant)
         return values
 
-    def of_weights(self, weights: np.ndarray) -> ActionValues:
-        """Return the values with weights [p, m_b] of φ."""
-        return ActionValues([(self.solution.basis, weights)], self.candidates.weights)
+    def of_weights(self, weights: np.ndarray, constant: float) -> ActionValues:
+        """Return the values with weights [p, m_b] of φ, and a constant."""
+        return ActionValues([(self.solution.basis, weights)], self.candidates.weights, constant)
 
     @functools.cached_property
     def _members(self) -> list["Improvement"]:
@@ -132,10 +139,10 @@ class Improvement:
     def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
         """Return the best action at states [m, ...], [m] or [m, k].
 
-        For indices of states, actions that no row took in a state are left out: their values are 0,
-        which would be the largest in a task with negative rewards.
+        For indices of states, actions that no row took in a state are left out: their values, less
+        the constant, are 0, which would be the largest in a task with negative rewards.
         """
-        found = values(states)
+        found = values.without_constant(states)
         if isinstance(self.solution.basis, UnitVectors):
             found = np.where(self._tried[states, None], found, -np.inf)
         return self.candidates.best(found)
@@ -176,9 +183,9 @@ class Improvement:
         the largest errors of a regression that extrapolates, and iteration would diverge. The
         values of the next states are therefore clipped to the smallest interval that contains 0 and
         all possible discounted sums of rewards. The ridge is the smallest of 10⁻⁵ … 10⁻² for which
-        no |value| exceeds 1.5 times the larger bound of this interval. If no row terminates, a
-        constant added to all rewards changes no policy. In this case the mean reward is subtracted
-        first. The ridge then shrinks values towards the value of the mean reward instead of 0.
+        no |value| exceeds 1.5 times the larger bound of this interval. If no row terminates,
+        rewards count from their mean (``LeastSquares.centred``). The ridge then shrinks values
+        towards that of the mean reward instead of 0.
 
         Warns:
             FitWarning: If rows are left out, or a |value| exceeds 1.5 times the larger bound with
@@ -188,8 +195,7 @@ class Improvement:
                 is from negative ones).
         """
         members, solution = self._members, self._members[0].solution
-        if not solution.rows.terminated.any():
-            rewards = rewards - rewards.mean()
+        rewards, constant = solution.centred(rewards, np.mean)
         values, diverged = self._iterated(members, rewards)
         thin = solution is not self.solution
         said = describe_left_out(solution, "fitted Q iteration takes") if thin else []
@@ -202,7 +208,7 @@ class Improvement:
                 said += self._departure(values)
         for line in said:
             warnings.warn(line, FitWarning, stacklevel=5)
-        return values
+        return dataclasses.replace(values, constant=constant)
 
     def _iterated(
         self, members: list["Improvement"], rewards: np.ndarray
@@ -242,7 +248,7 @@ class Improvement:
             (member.solution.basis, np.asarray(own).T)
             for member, own in zip(members, weights, strict=True)
         ]
-        return ActionValues(parts, self.candidates.weights), diverged
+        return ActionValues(parts, self.candidates.weights, 0.0), diverged
 
     def _disagreement(self, rewards: np.ndarray) -> list[str]:
         """Say in a line if policies from two halves of the rows disagree; empty if they agree.

@@ -276,6 +276,22 @@ class LeastSquares:
             found += (features.T @ weights).T.reshape(-1, 1)[self.kept]
         return found
 
+    def centred(
+        self, rewards: np.ndarray, centre: Callable[[np.ndarray], Any] = np.median
+    ) -> tuple[np.ndarray, float]:
+        """Return the rewards to solve for, and what to add to all of their values.
+
+        If no row terminates, a constant c in all rewards adds c/(1 − γ) to all values and changes
+        no policy. The rewards to solve for are then less their centre: the ridge would shrink the
+        values of a large constant, and single precision would round them. If most rows have the
+        same reward, the median is this reward, and values far from other rewards are small numbers
+        that single precision still tells apart.
+        """
+        if self.rows.terminated.any():
+            return rewards, 0.0
+        constant = float(centre(rewards))
+        return rewards - constant, constant / (1.0 - self.discount)
+
     def values(self, cumulants: np.ndarray, solve: Solver | None = None) -> np.ndarray:
         """Return the weights of values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], [p, m_b, k].
 

@@ -240,8 +240,9 @@ class SuccessorRepresentation:
             FitWarning: For indices of states, and actions there, that no row has.
         """
         weights = self._of(task).weights
-        states, taken = self._checked_pairs(observations, actions, "action values there are 0")
-        return self._at(self.solution.basis.project(states, weights)[:, :, None], taken)[..., 0]
+        states, taken = self._checked_pairs(observations, actions, "values there mean nothing")
+        found = self._at(self.solution.basis.project(states, weights)[:, :, None], taken)[..., 0]
+        return found + np.float64(task.constant)
 
     def values(self, observations: Any, task: Task) -> np.ndarray:
         """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m].
@@ -250,7 +251,8 @@ class SuccessorRepresentation:
             FitWarning: For indices of states in which no row starts and no episode ended.
         """
         weights = self._of(task).weights
-        return self._averaged(self._checked_states(observations, "values there are 0"), weights)
+        states = self._checked_states(observations, "values there mean nothing")
+        return self._averaged(states, weights) + np.float64(task.constant)
 
     def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
         """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
@@ -298,7 +300,7 @@ class SuccessorRepresentation:
         for line in self._improvement.describe_untried():
             _warn(line, stacklevel=4)
         if improvements == 1 or alike:
-            return self._improvement.of_weights(task.weights)
+            return self._improvement.of_weights(task.weights, task.constant)
         return self._improvement.values(rewards, improvements)
 
     @functools.cached_property

@@ -41,9 +41,15 @@ class Task:
 
     @functools.cached_property
     def weights(self) -> np.ndarray:
-        """Weights of the action values of the data's policy, [p, m_b]."""
+        """Weights of the action values of the data's policy, less ``constant``, [p, m_b]."""
         solution = self.solution
-        return solution.arranged(solution.solve(solution.rewarded(self.rewards)))[:, :, 0]
+        centred = solution.centred(self.rewards)[0]
+        return solution.arranged(solution.solve(solution.rewarded(centred)))[:, :, 0]
+
+    @functools.cached_property
+    def constant(self) -> float:
+        """Added to the values of all states and actions; 0 if a row terminates."""
+        return self.solution.centred(self.rewards)[1]
 
 
 def sampled_task(

@@ -100,6 +100,63 @@ def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
         assert greedy(2) == best[2]
 
 
+@pytest.fixture(scope="module")
+def places_rep(chain):
+    """A fit to the states of the chain as places on a line, with more features than states."""
+    data = chain.transitions()
+    places = {
+        name: getattr(data, name).astype(np.float32)[:, None]
+        for name in ("observation", "next_observation")
+    }
+    data = dataclasses.replace(data, **places, num_states=None)
+    options = {"max_features": 60, "width": 0.3, "regularisation": 1e-6}
+    return fit(data, num_features=4, discount=chain.discount, **options)
+
+
+@pytest.mark.filterwarnings("ignore:policies from two halves")  # Each has half of the states.
+@pytest.mark.parametrize("constant", [0.0, 1e4, -1e6, 1e8])
+@pytest.mark.parametrize("kind", ["indices", "places"])
+def test_a_constant_in_all_rewards_adds_its_value_and_changes_no_policy(
+    chain, rep, places_rep, kind, constant
+):
+    # A constant may decide the policy only where episodes end.
+    rewards, states = np.array([0.0, 1.0, -0.5, 2.0]), living(chain)
+    rep = rep if kind == "indices" else places_rep
+    seen = states if kind == "indices" else states[:, None].astype(np.float32)
+    reached = chain.transitions().next_observation
+    task = rep.task(rep.solution.recorded.next_observation, rewards[reached] + constant)
+    expected = chain.measure() @ (rewards + constant)
+    values = (chain.behaviour * expected).sum(axis=1)[states]
+    # Where episodes end, the equations keep the constant, with its ridge and rounding.
+    endless = not chain.terminal.any()
+    error = 2e-3 if endless else 2e-3 + 1e-4 * abs(constant)
+    found = rep.values(seen, task), rep.action_values(seen, task), rep.improved_values(task)(seen)
+    for array, known in zip(found, (values, expected[states], expected[states]), strict=True):
+        np.testing.assert_allclose(np.squeeze(array), known, rtol=0.0, atol=error)
+        assert array.dtype == np.float64
+    once = expected.argmax(axis=1)
+    np.testing.assert_array_equal(rep.policy(task)(seen), once[states])
+    if endless:
+        best = chain.optimal_policy(rewards)
+        np.testing.assert_array_equal(rep.policy(task, None)(seen), best[states])
+        known = expected if kind == "places" else chain.measure(best) @ (rewards + constant)
+        improved = rep.improved_values(task, 1 if kind == "places" else None)(seen)[:, 0]
+        np.testing.assert_allclose(improved, known[states], rtol=0.0, atol=error)
+
+
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")  # A few rows, for speed.
+@pytest.mark.parametrize("constant", [0.0, -1.0, 1e4])
+def test_far_rewards_decide_policies_whatever_the_constant(make_chain, constant):
+    # A line of 60 states, rewarded at its end: values at its start are 1e-17 of those at the end.
+    places, counts = np.arange(60), np.zeros((60, 2, 60), int)
+    counts[places, 0, np.maximum(places - 1, 0)] = counts[places, 1, np.minimum(places + 1, 59)] = 1
+    data = make_chain(counts, np.zeros(60, bool)).transitions()
+    rep = fit(data, num_features=2, discount=0.8)
+    task = rep.task(reward=lambda states: constant + (states == 59))
+    for improvements in (1, 2, None):
+        assert rep.policy(task, improvements)(places).all()
+
+
 @pytest.mark.parametrize("improvements", [1, 3, None])
 def test_rewards_that_tell_nothing_apart_are_warned_of(chain, rep, improvements):
     task = rep.task(np.arange(4), -np.ones(4))
