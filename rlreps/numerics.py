@@ -160,6 +160,12 @@ def num_rows(tree: Any) -> int:
     return leading
 
 
+def effective_number(values: np.ndarray) -> np.ndarray:
+    """Return (Σ x²)² / Σ x⁴ along the first axis: the number of entries that hold most of Σ x²."""
+    squares, fourths = np.square(values).sum(axis=0), np.maximum((values**4).sum(axis=0), 1e-300)
+    return np.asarray(squares**2 / fourths)
+
+
 def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """View each observation [m, ...] as one value that compares by its bytes, [m].
 

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.stats
 
 from rlreps.config import checked
+from rlreps.numerics import effective_number
 from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis, blocks_of
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors
@@ -370,5 +371,4 @@ def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ..
     """Return (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]."""
     # The scale of u does not matter: F = √σ u.
     u = solution.valued(factors.forward, solution.rows.observation, solution.taken)
-    squares, fourths = np.square(u).sum(axis=0), np.maximum((u**4).sum(axis=0), 1e-300)
-    return tuple(np.where(factors.singular_values > 0.0, squares**2 / fourths, 0.0).tolist())
+    return tuple(np.where(factors.singular_values > 0.0, effective_number(u), 0.0).tolist())

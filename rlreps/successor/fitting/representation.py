@@ -208,7 +208,8 @@ class SuccessorRepresentation:
 
         Warns:
             FitWarning: If samples of one state differ, if no transition reaches a reward, or if
-                fewer than 100 transitions, and 5 % of all, have another reward than most.
+                fewer than 100 transitions, and 5 % of all, have a reward far from the median:
+                (Σ x²)² / Σ x⁴ of the differences x from it, a number of transitions, is as small.
         """
         reached = self.solution.recorded.next_observation
         if reward is not None:

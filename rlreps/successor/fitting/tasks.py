@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import FitWarning, require
-from rlreps.numerics import bytes_of
+from rlreps.numerics import bytes_of, effective_number
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.least_squares import LeastSquares
@@ -22,6 +22,9 @@ _SAME_REWARD = 1e-5
 
 _RARE = 0.05
 """Share of the transitions below which rewards are rare."""
+
+_FEW = ("this one", "these few")
+"""How warnings refer to one transition, or to some."""
 
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
@@ -90,13 +93,14 @@ def sampled_task(
 
 def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
     """Return the task of these rewards; warn if few transitions tell them apart."""
-    values, counts = np.unique(rewards, return_counts=True)
-    others = len(rewards) - int(counts.max())
-    if 0 < others < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
+    median = float(np.median(rewards))
+    apart = rewards - median
+    count = round(float(effective_number(apart / max(np.abs(apart).max(), 1e-300))))
+    if 0 < count < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
+        have, few = ("has", _FEW[0]) if count == 1 else ("have", _FEW[1])
         _warn(
-            f"{others} of {len(rewards):,} transitions have another reward than "
-            f"{values[counts.argmax()]:.3g}: values and policies depend on these few; collect "
-            "more of them",
+            f"{count} of {len(rewards):,} transitions {have} a reward far from the median, "
+            f"{median:.3g}: values and policies depend on {few}; collect more such",
             stacklevel=5,
         )
     return Task(solution, rewards)
@@ -106,9 +110,11 @@ def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
     """Return the task of reaching a state [1, ...]."""
     count, rewards = arrivals(solution, goal)
     if count is not None and count < FEWEST_ARRIVALS:
+        reach, few = ("reaches", _FEW[0]) if count == 1 else ("reach", _FEW[1])
         _warn(
-            f"{count} of {len(rewards)} transitions reach the goal {format_observation(goal[0])}: "
-            "its values and policy depend on these few; collect more there"
+            f"{count} of {len(rewards):,} transitions {reach} the goal "
+            f"{format_observation(goal[0])}: its values and policy depend on {few}; collect more "
+            "there"
         )
     return Task(solution, rewards)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +16,12 @@ from rlreps.successor import SuccessorRepresentation, Task, fit
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting import least_squares
 from rlreps.successor.fitting.data import as_transitions
+from rlreps.successor.fitting.tasks import rewarded_task
 from rlreps.successor.truth.ground_truth import GroundTruth
 
 QUICK = {"steps": 2, "rows": 8}
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
-few_arrivals = pytest.mark.filterwarnings("ignore:.*transitions reach the goal")
+few_arrivals = pytest.mark.filterwarnings("ignore:.*transitions reach(es)? the goal")
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +157,47 @@ def test_far_rewards_decide_policies_whatever_the_constant(make_chain, constant)
     task = rep.task(reward=lambda states: constant + (states == 59))
     for improvements in (1, 2, None):
         assert rep.policy(task, improvements)(places).all()
+
+
+def rewards_with(some, rows=20_000, common=0.0):
+    """Rewards of ``rows`` transitions: ``some`` {reward: rows that have it}, and a common one."""
+    found = np.full(rows, common)
+    found[: sum(some.values())] = np.repeat([*some], [*some.values()])
+    return found
+
+
+@pytest.mark.parametrize("constant", [0.0, 1e6])
+@pytest.mark.parametrize(
+    ("rewards", "told"),
+    [
+        (rewards_with({1.0: 201}, rows=8_000), None),
+        (rewards_with({1.0: 100}), None),
+        (rewards_with({1.0: 99}), "99 of 20,000 transitions have"),
+        (rewards_with({1.0: 4}, rows=100), "4 of 100 transitions have"),
+        (rewards_with({1.0: 5}, rows=100), None),
+        # A common small reward, or noise, does not hide that few rewards are large.
+        (rewards_with({100.0: 4, 0.1: 1_200}), "4 of 20,000 transitions have"),
+        (rewards_with({100.0: 2, 0.1: 15_000}), "2 of 20,000 transitions have"),
+        (rewards_with({100.0: 1, 0.1: 1_200}), "1 of 20,000 transitions has"),
+        (rewards_with({-1e200: 3, 1e199: 1}), "3 of 20,000 transitions have"),
+        (rewards_with({1.0: 3}) + np.random.default_rng(0).normal(0, 1e-3, 20_000), "3 of 20,000"),
+        (np.random.default_rng(0).normal(size=20_000), None),
+        (np.random.default_rng(0).normal(size=200) ** 2, None),
+        (rewards_with({}), None),
+    ],
+)
+def test_rewards_that_few_transitions_decide_are_warned_of(rep, rewards, told, constant):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rewarded_task(rep.solution, rewards + constant)
+    said = [str(each.message) for each in caught]
+    if told is None:
+        assert said == []
+    else:
+        (line,) = said
+        few = "this one" if told.startswith("1 ") else "these few"
+        assert line.startswith(told)
+        assert f": values and policies depend on {few}; collect more such" in line
 
 
 @pytest.mark.parametrize("improvements", [1, 3, None])
@@ -394,7 +437,9 @@ def test_rewards_of_rows_that_the_equations_leave_out_count(monkeypatch):
         some.solution,
         dict(zip(map(tuple, data.next_observation), rewarded, strict=True)),
     )
-    with pytest.warns(FitWarning, match="^4 of 4,000 transitions have another reward than 0: "):
+    with pytest.warns(
+        FitWarning, match="^4 of 4,000 transitions have a reward far from the median, 0: "
+    ):
         task = some.task(reward=lambda seen: np.array([at[tuple(place)] for place in seen]))
     assert task.rewards.sum() == 20.0
     # The mean reward, -1, is that of the rows of the equations, and the others' is exact.
