@@ -42,7 +42,7 @@ OVERFIT_DENSE = 1.0
 ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
 UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
-HOPELESS = -0.1  # R² that noise alone does not give to a fit that predicts the mean.
+HOPELESS = -0.1  # Least R², or attainable R², of a fit that predicts the mean of mere noise.
 LEAST_HORIZON = 0.1  # Sums over a smaller share of the fit's horizon say little of its values.
 FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 # Sums decide nothing if their standard deviation is below this share of the cumulants' root mean
@@ -98,15 +98,27 @@ class Quality:
     predicted: tuple[float, ...]
     realised: tuple[float, ...]
 
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is known of the fit: it predicts no sums, and its errors pass for noise.
+
+        The variance due to noise is at most that of the sums. If TD errors suggest clearly more,
+        they contain errors of the fit, and nothing tells whether a better fit exists.
+        """
+        if self.r_squared is None or self.attainable is None:
+            return False
+        return self.r_squared <= 0.0 and self.attainable < HOPELESS
+
     def lines(self) -> list[str]:
         """Describe the measures, one per line."""
         why = "sums hardly vary" if self.starts else "records are cut before sums are complete"
         said = [f"R² on held-out episodes: unknown, {why}"]
         if self.r_squared is not None and self.attainable is not None:
-            allowed = max(self.attainable, self.r_squared, 0.0)
+            allowed = f"{max(self.attainable, self.r_squared):.3f}"
             said = [
                 f"R² of sums of random cumulants on held-out episodes: {self.r_squared:.3f}; noise "
-                f"allows {allowed:.3f} (discount {self.discount:.3g}, {self.starts:,} starts)"
+                f"allows {'an unknown part' if self.unknown else allowed} "
+                f"(discount {self.discount:.3g}, {self.starts:,} starts)"
             ]
         said.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
         if self.row_sums is not None:
@@ -133,6 +145,7 @@ class Quality:
         figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
         if self.r_squared is None:
             figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
+        far = hopeless or missed > MISSED * max(attainable, LEAST_PREDICTABLE)
         found = [
             (
                 self.overfit > (OVERFIT if self.untried is not None else OVERFIT_DENSE),
@@ -140,9 +153,15 @@ class Quality:
                 "data, fewer features or a larger regularisation",
             ),
             (
-                hopeless or missed > MISSED * max(attainable, LEAST_PREDICTABLE),
+                far,
                 f"values are far off: {figure}; try more features, another method, a smaller "
                 "regularisation or, for a network, more steps or a smaller learning rate",
+            ),
+            (
+                self.unknown and not far and not self.worse,
+                f"the quality of the fit is unknown: R² on held-out episodes is {r_squared:.2f}, "
+                "and TD errors are larger than noise can be; try more data, or leave out numbers "
+                "of the observations that do not matter",
             ),
             (
                 (self.worse or 0.0) > 0.0,

@@ -187,6 +187,18 @@ def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
     assert "too few rows" in dataclasses.replace(found, untried=None, overfit=1.5).warnings()[0]
 
 
+def test_a_fit_that_predicts_nothing_is_unknown_if_its_errors_pass_for_noise():
+    found = dataclasses.replace(measured(steady()), untried=None)
+    for r_squared, attainable in ((-0.05, 0.1), (0.05, -0.4), (-0.05, -0.05)):
+        other = dataclasses.replace(found, r_squared=r_squared, attainable=attainable)
+        assert other.warnings() == []
+    bad = dataclasses.replace(found, r_squared=-0.05, attainable=-0.4)
+    assert re.search(r"the quality of the fit is unknown: R² .* is -0.05", bad.warnings()[0])
+    assert "-0.050; noise allows an unknown part" in bad.lines()[0]
+    # A fit that is known to be bad is not unknown.
+    assert len(dataclasses.replace(bad, r_squared=-0.2).warnings()) == 1
+
+
 def test_sums_that_hardly_vary_are_compared_with_their_size():
     # State 0 is left once in 5,000 steps: sums are 10 c(0) nearly everywhere.
     moves = np.full((4, 2, 4), 0.0002 / 3)
