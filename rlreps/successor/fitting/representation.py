@@ -25,7 +25,11 @@ from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
-from rlreps.successor.fitting.improvement import ActionValues, Improvement
+from rlreps.successor.fitting.improvement import (
+    MOST_UNRESOLVED,
+    ActionValues,
+    Improvement,
+)
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.methods import ResolvedConfig
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
@@ -269,7 +273,8 @@ class SuccessorRepresentation:
 
         Warns:
             FitWarning: If the data do not distinguish actions; if all rows have the same action, or
-                more than half of them start in states (indices) in which only one was tried; or if
+                more than half of them start in states (indices) in which only one was tried; if the
+                values of the data's policy are too inexact for one improvement (vectors); or if
                 fitted Q iteration diverges, leaves rows out, or ends with a policy that leaves the
                 data.
         """
@@ -300,6 +305,16 @@ class SuccessorRepresentation:
             )
         for line in self._improvement.describe_untried():
             _warn(line, stacklevel=4)
+        if improvements == 1 and not alike:
+            centred = self.solution.centred(rewards)[0]
+            error = self._improvement.unresolved(centred, task.weights)
+            if error > MOST_UNRESOLVED:
+                _warn(
+                    "the kernel is too wide for this reward: action values have errors, which a "
+                    f"kernel of a quarter of its width shows, of {error:.0%} of the differences "
+                    "between actions; try improvements=None, or fit a smaller width",
+                    stacklevel=4,
+                )
         if improvements == 1 or alike:
             return self._improvement.of_weights(task.weights, task.constant)
         return self._improvement.values(rewards, improvements)

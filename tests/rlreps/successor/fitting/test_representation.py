@@ -211,6 +211,24 @@ def test_rewards_that_tell_nothing_apart_are_warned_of(chain, rep, improvements)
             rep.policy(task, improvements)
 
 
+def test_one_improvement_with_a_kernel_too_wide_for_the_reward_is_warned_of():
+    rng, n, count = np.random.default_rng(0), 40, 4_000
+    actions = rng.integers(3, size=count)
+    places = np.append(0, np.cumsum(actions - 1 + (rng.random(count) < 0.2))) % n
+    circle = 2.0 * np.pi * places / n
+    seen, never = np.column_stack([np.cos(circle), np.sin(circle)]), np.zeros(count, bool)
+    given = {"num_features": 2, "discount": 0.9, "max_features": 100, "axes": "coordinates"}
+    data = as_transitions([seen[:-1], actions, seen[1:], never])
+    wide, narrow = (fit(data, **given, width=w, regularisation=1e-6) for w in (1.0, 0.25))
+    there, noise = 1.0 * (places[1:] == 0), rng.normal(size=count)
+    with pytest.warns(FitWarning, match=r"too wide for this reward: .* improvements=None"):
+        wide.policy(wide.task(data.next_observation, there))
+    # Warnings are errors: a reward that the kernel resolves, and a reward that is mostly noise.
+    narrow.policy(narrow.task(data.next_observation, there))
+    for smooth in (seen[1:, 0], seen[1:, 0] + 10.0 * noise):
+        wide.policy(wide.task(data.next_observation, smooth))
+
+
 def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
     # Bytes would wrap: 258 would be read as state 2.
     data = chain.transitions()
