@@ -38,13 +38,13 @@ _MOST_ALONE = 0.5
 """Share of the rows that may start in states in which only one action was tried."""
 _NARROWER = 0.25
 """Width of the kernel that judges action values, in widths of the kernel of the fit."""
-_NARROW_RIDGE = 1e-2
+_NARROW_RIDGE = 1e-4
 _JUDGES = 300
 """Number of features of the state of the narrower kernel; fewer if there are many actions."""
 _FEWEST_JUDGES = 50
 _MOST_JUDGED = 20_000
 """Largest number of rows that judge action values."""
-MOST_UNRESOLVED = 0.3
+MOST_UNRESOLVED = 0.25
 """Good policies of twelve problems had at most 0.17, and bad ones of three at least 0.44."""
 _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
