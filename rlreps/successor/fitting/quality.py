@@ -19,7 +19,13 @@ import scipy.stats
 
 from rlreps.config import checked
 from rlreps.numerics import effective_number
-from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis, blocks_of
+from rlreps.successor.fitting.basis import (
+    BLOCK,
+    DenseBasis,
+    FourierBasis,
+    UnitVectors,
+    blocks_of,
+)
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import discounted_sums
@@ -40,6 +46,7 @@ OVERFIT = 0.3  # Random chains: 1 with two rows per state and action, 0.45 with 
 # Policies of such fits to vectors are good: 0.5 with 10,000 rows of CartPole, 1.1 with 1,000.
 OVERFIT_DENSE = 1.0
 ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
+FEWEST_VISITS = 10  # Counts judge vectors if observations occur so often in the mean.
 UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
 HOPELESS = -0.1  # Least R², or attainable R², of a fit that predicts the mean of mere noise.
@@ -64,8 +71,9 @@ class Quality:
         starts: Number of held-out rows from which sums are complete.
         r_squared: R² of the predicted sums of all cumulants together; None without starts, or if
             the sums hardly vary.
-        attainable: Estimated R² that noise allows. For features of networks, it is the R² of a
-            small reference fit if this is greater. None if ``r_squared`` is.
+        attainable: Estimated R² that noise allows. It is the R² of a reference fit if this is
+            greater: a small one for features of networks, and counts for vectors that repeat.
+            None if ``r_squared`` is.
         discount: γ of these sums: the fit's γ, or a smaller γ if records are too short.
         horizon: 1 / (1 − γ) of these sums as a share of the fit's 1 / (1 − γ).
         missed: Excess of the mean squared error over a bound, as a share of the variance, or of
@@ -155,7 +163,8 @@ class Quality:
             (
                 far,
                 f"values are far off: {figure}; try more features, another method, a smaller "
-                "regularisation or, for a network, more steps or a smaller learning rate",
+                "regularisation, transitions.numbered() if observations repeat or, for a network, "
+                "more steps or a smaller learning rate",
             ),
             (
                 self.unknown and not far and not self.worse,
@@ -234,6 +243,22 @@ def measure_quality(
         weights = other.values(cumulants(few.next_observation))
         errors = _errors(other, weights, cumulants, rows, ends)[1]
         bounds.append(np.square(discounted_sums(errors, ends, gamma)))
+    if isinstance(solution.basis, FourierBasis) and not data.continuous:
+        numbered, table = data.numbered()
+        if FEWEST_VISITS * len(table) <= len(data):
+            steps = to_steps(numbered)
+            other = LeastSquares(
+                UnitVectors(len(table)),
+                solution.actions,
+                steps.at(~held),
+                gamma,
+                1e-6 / len(data),
+                lambda states: solution.behaviour(table[states]),
+            )
+            of_states = cumulants(table)
+            weights = other.values(of_states[other.rows.next_observation])
+            errors = _errors(other, weights, of_states.__getitem__, steps.at(own), ends)[1]
+            bounds.append(np.square(discounted_sums(errors, ends, gamma)))
     untried = None
     if data.num_states is not None:
         # States in which no row starts and no episode ended.

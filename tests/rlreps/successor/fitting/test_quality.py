@@ -187,6 +187,24 @@ def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
     assert "too few rows" in dataclasses.replace(found, untried=None, overfit=1.5).warnings()[0]
 
 
+def test_codes_as_floats_are_compared_with_counts():
+    rng, n, count = np.random.default_rng(0), 20, 3_000
+    actions, slips = rng.integers(3, size=count), rng.random(count) < 0.2
+    places = np.append(0, np.cumsum(actions - 1 + slips)) % n
+    circle = 2.0 * np.pi * places / n
+    given = {"num_features": 2, "discount": 0.9, "max_features": 60, "regularisation": 1e-6}
+
+    def fitted(seen):
+        return fit([seen[:-1], actions, seen[1:], np.zeros(count, bool)], width=1.0, **given)
+
+    codes = rng.permutation(n).astype(float)[places]
+    with pytest.warns(FitWarning, match=r"values are far off: .*numbered\(\)"):
+        found = fitted(codes).quality
+    assert found.r_squared < 0.5 * found.attainable
+    # Warnings are errors, for the same states in a meaningful order.
+    fitted(np.column_stack([np.cos(circle), np.sin(circle)]))
+
+
 def test_a_fit_that_predicts_nothing_is_unknown_if_its_errors_pass_for_noise():
     found = dataclasses.replace(measured(steady()), untried=None)
     for r_squared, attainable in ((-0.05, 0.1), (0.05, -0.4), (-0.05, -0.05)):
