@@ -271,7 +271,7 @@ def test_actions_that_no_row_took_count_for_nothing():
         lambda: rep.measure(np.arange(6), start)[0],
     ):
         with pytest.warns(FitWarning, match=r"no transition takes action 1 in state 0 .one of 7 p"):
-                assert np.ptp(call()[1:]) == 0.0
+            assert np.ptp(call()[1:]) == 0.0
     with pytest.warns(FitWarning, match="no transition takes action 2 in state 3, so"):
         rep.action_values(np.array([3, 3, 2]), task, np.array([2, 2, 1]))
     for improvements in (1, 5, None):
