@@ -242,6 +242,10 @@ def test_an_arm_of_one_s_own_changes_no_other_row_and_no_verdict(verdicts, resul
         *(TITLE, CONTROL, *JOINT),
         "mean",
     ]
+    *gains, mean = games_report.tabulate_gains(results)
+    joint = [row["correlation"] for row in gains if row["arm"] in JOINT]
+    assert mean["correlation"] == pytest.approx(np.mean(np.nan_to_num(joint)))
+    assert mean["correlation"] != pytest.approx(np.mean([row["correlation"] for row in gains]))
     compared = games_report.tabulate_arms(results)
     [row] = [row for row in compared if (row["arm"], row["against"]) == (TITLE, SCRATCH)]
     assert row["difference"] == pytest.approx(0.2)

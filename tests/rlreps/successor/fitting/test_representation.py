@@ -223,9 +223,9 @@ def test_one_improvement_with_a_kernel_too_wide_for_the_reward_is_warned_of():
     there, noise = 1.0 * (places[1:] == 0), rng.normal(size=count)
     with pytest.warns(FitWarning, match=r"too wide for this reward: .* improvements=None"):
         wide.policy(wide.task(data.next_observation, there))
-    # Warnings are errors: a reward that the kernel resolves, and a reward that is mostly noise.
+    # Warnings are errors: rewards that the kernel resolves, with a constant or mostly of noise.
     narrow.policy(narrow.task(data.next_observation, there))
-    for smooth in (seen[1:, 0], seen[1:, 0] + 10.0 * noise):
+    for smooth in (seen[1:, 0], seen[1:, 0] + 1e3, seen[1:, 0] + 10.0 * noise):
         wide.policy(wide.task(data.next_observation, smooth))
 
 
