@@ -33,7 +33,7 @@ class Prior(NamedTuple):
 
     Attributes:
         parts: Tables; the smallest of their values counts.
-        elsewhere: Value of all actions at an observation that no table holds, [].
+        elsewhere: Added to all values; the value at an observation that no table holds, [].
         discount: γ of the values, [].
     """
 
@@ -119,17 +119,13 @@ def prior_of(
             None if observations is None else np.shape(observations),
         )
         seen: Any = np.asarray(observations)
-        table, mean = _table(seen, scale * found[0][1] + shift, rows)
-        return Prior((table,), mean, discount)
+        table, mean = _table(seen, scale * found[0][1], rows)
+        return Prior((table,), np.float32(mean + shift), discount)
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
     require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
-    parts = []
-    for each, weights in found:
-        scaled = scale * weights
-        scaled[-1] += shift  # The last feature is the constant.
-        parts.append({**fourier_arrays(each), "weights": scaled})
-    return Prior(tuple(parts), np.float32(0.0), discount)
+    parts = [{**fourier_arrays(each), "weights": scale * weights} for each, weights in found]
+    return Prior(tuple(parts), np.float32(shift), discount)
 
 
 def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32]:

@@ -27,13 +27,13 @@ def warn_of_ranges(observations: Array, count: int) -> None:
     """Warn of coordinates of a replay whose range is far from that for which networks are made.
 
     Args:
-        observations: Those of all agents, [seeds, slots, environments, *observation]; bytes are
-            images, which have a known range.
+        observations: Those of all agents, [seeds, slots, environments, *observation]; those of the
+            first are examined. Bytes are images, which have a known range.
         count: Rows that each environment has added.
     """
     if observations.dtype != np.float32:
         return
-    first = np.asarray(observations[0])[:count]
+    first = np.asarray(observations[0, :count])
     ranges = np.ptp(first, axis=(0, 1))
     odd = ((ranges > 0.0) & (ranges < NARROWEST)) | (ranges > WIDEST)
     for place in np.argwhere(odd)[:1]:

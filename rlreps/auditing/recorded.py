@@ -18,14 +18,13 @@ from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.fit import fit
+from rlreps.successor.fitting.quality import FEWEST_VISITS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth
 
 _HELD_OUT = 0.2
 _FEWEST_ROWS = 100
-_FEWEST_VISITS = 10
-"""Observations that occur this often in the mean are counted."""
 _MOST_STATES = 10_000
 _MOST_FEATURES = 400
 """Features φ of an observation in the fit: half of the default, since its time grows as a cube."""
@@ -76,7 +75,7 @@ def estimate_truth(
     given = data
     if data.num_states is None and not data.continuous:
         numbered, table = data.numbered()
-        given = numbered if _FEWEST_VISITS * len(table) <= len(data) else data
+        given = numbered if FEWEST_VISITS * len(table) <= len(data) else data
     small = given.num_states is not None or given.observation.ndim <= 2
     require(small, "vectors, or observations that repeat", f"shape {data.observation.shape}")
     held = given.held_out(_HELD_OUT, seed)

@@ -154,6 +154,13 @@ class Transitions:
         """
         return cls(**read_minari(dataset, observe), autoreset=False)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether some of 2,000 observations are equal, as in data of few states."""
+        few = np.random.default_rng(0).permutation(len(self))[:2_000]
+        chosen = self.observation[few]
+        return len(np.unique(bytes_of(chosen, chosen.dtype))) < len(few)
+
     def numbered(self) -> tuple["Transitions", np.ndarray]:
         """Number the distinct observations, in the order in which they appear in the rows.
 

@@ -49,7 +49,7 @@ ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth o
 FEWEST_VISITS = 10  # Counts judge vectors if observations occur so often in the mean.
 UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
-HOPELESS = -0.1  # Least R², or attainable R², of a fit that predicts the mean of mere noise.
+HOPELESS = -0.1  # R² and attainable R² are above it if a fit predicts the mean, and all is noise.
 LEAST_HORIZON = 0.1  # Sums over a smaller share of the fit's horizon say little of its values.
 FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 # Sums decide nothing if their standard deviation is below this share of the cumulants' root mean
@@ -122,7 +122,7 @@ class Quality:
         why = "sums hardly vary" if self.starts else "records are cut before sums are complete"
         said = [f"R² on held-out episodes: unknown, {why}"]
         if self.r_squared is not None and self.attainable is not None:
-            allowed = f"{max(self.attainable, self.r_squared):.3f}"
+            allowed = f"{max(self.attainable, self.r_squared, 0.0):.3f}"
             said = [
                 f"R² of sums of random cumulants on held-out episodes: {self.r_squared:.3f}; noise "
                 f"allows {'an unknown part' if self.unknown else allowed} "
@@ -243,7 +243,7 @@ def measure_quality(
         weights = other.values(cumulants(few.next_observation))
         errors = _errors(other, weights, cumulants, rows, ends)[1]
         bounds.append(np.square(discounted_sums(errors, ends, gamma)))
-    if isinstance(solution.basis, FourierBasis) and not data.continuous:
+    if isinstance(solution.basis, FourierBasis) and not data.continuous and data.repeats:
         numbered, table = data.numbered()
         if FEWEST_VISITS * len(table) <= len(data):
             steps = to_steps(numbered)

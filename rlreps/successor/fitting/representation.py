@@ -303,16 +303,17 @@ class SuccessorRepresentation:
                 "actions apart; collect others",
                 stacklevel=4,
             )
-        for line in self._improvement.describe_untried():
+        untried = self._improvement.describe_untried()
+        for line in untried:
             _warn(line, stacklevel=4)
-        if improvements == 1 and not alike:
-            centred = self.solution.centred(rewards)[0]
+        if improvements == 1 and not alike and not untried:
+            centred = solution.centred(rewards)[0]
             error = self._improvement.unresolved(centred, task.weights)
             if error > MOST_UNRESOLVED:
                 _warn(
-                    "the kernel is too wide for this reward: action values have errors, which a "
-                    f"kernel of a quarter of its width shows, of {error:.0%} of the differences "
-                    "between actions; try improvements=None, or fit a smaller width",
+                    "the kernel is too wide for this reward: one of a quarter of its width predicts"
+                    f" TD errors, of at least {error:.0%} of the differences between actions; try "
+                    "improvements=None, or fit a smaller width",
                     stacklevel=4,
                 )
         if improvements == 1 or alike:
@@ -374,7 +375,8 @@ class SuccessorRepresentation:
 
     def _steps_to(self, task: Task, floor: float, most: float, observations: Any) -> np.ndarray:
         array = self.observed.checked(observations)
-        share = np.clip(self.values(array, task), floor, most) / most
+        # States that the data do not know are at the floor.
+        share = np.clip(self._averaged(array, task.weights) + task.constant, floor, most) / most
         steps = np.log(share) / math.log(1.0 / self.config.discount)
         return np.where(self.solution.ended(array), 0.0, steps)
 

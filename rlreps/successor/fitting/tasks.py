@@ -100,7 +100,7 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
         have, few = ("has", _FEW[0]) if count == 1 else ("have", _FEW[1])
         _warn(
             f"{count} of {len(rewards):,} transitions {have} a reward far from the median, "
-            f"{median:.3g}: values and policies depend on {few}; collect more such",
+            f"{median:.3g}: values and policies depend on {few}; collect more of them",
             stacklevel=5,
         )
     return Task(solution, rewards)
