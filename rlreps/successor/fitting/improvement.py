@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 import time
 import warnings
@@ -18,7 +17,6 @@ from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import BLOCK, Basis, Candidates, FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
-from rlreps.successor.fitting.products import MOST_UNKNOWNS
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)
@@ -34,22 +32,6 @@ _STRETCHES = 100
 """Number of stretches of time that two halves of the rows take in turn."""
 _MOST_LOST = 0.4
 """Good policies of eight problems lost at most 0.1, and bad ones of seven at least 0.45."""
-_MOST_ALONE = 0.5
-"""Share of the rows that may start in states in which only one action was tried."""
-_NARROWER = 0.25
-"""Width of the kernel that judges action values, in widths of the kernel of the fit."""
-_NARROW_RIDGE = 1e-4
-"""Ridge of this kernel: small, so that it explains more than the kernel of the fit."""
-_ALIKE = 1e-8
-"""Share of the mean square of values below which differences between actions are rounding."""
-_JUDGES = 300
-"""Number of features of the state of the narrower kernel; fewer if there are many actions."""
-_FEWEST_JUDGES = 50
-_MOST_JUDGED = 20_000
-"""Largest number of rows that judge action values."""
-MOST_UNRESOLVED = 0.35
-"""Good policies of 18 problems had at most 0.13, but one had 0.32. Bad ones of six had at least
-0.37, and a seventh, which is told that its reward is rare, 0.32."""
 _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
 _MOST_NUMBERS = 500_000_000
@@ -131,69 +113,6 @@ class Improvement:
         """Return the values with weights [p, m_b] of φ, and a constant."""
         return ActionValues([(self.solution.basis, weights)], self.candidates.weights, constant)
 
-    def unresolved(self, rewards: np.ndarray, weights: np.ndarray) -> float:
-        """Return the predictable part of TD errors, relative to the data policy's advantages.
-
-        The TD errors of exact values are noise. Here, a regression on features of a narrower kernel
-        predicts TD errors of other rows. The result is √(e / E[(Q(s, a) − V(s))²]), where e is the
-        mean square that the regression explains, at the lower end of its 95 % interval. Action
-        values with large predictable errors rank actions badly. The result is 0 for features
-        without a kernel, and if actions hardly differ: then no kernel helps.
-
-        Args:
-            rewards: As for ``values``.
-            weights: Weights of the action values, [p, m_b].
-        """
-        solution = self.solution
-        chosen, half, judges = self._judges
-        if not judges:
-            return 0.0
-        rows, values = solution.recorded.at(chosen), weights[:, :, None]
-        taken = solution.actions.weights(rows.action)
-        found = solution.valued(values, rows.observation, taken)
-        now, then = (
-            solution.valued(values, states, solution.behaviour(states))
-            for states in (rows.observation, rows.next_observation)
-        )
-        later = solution.discount * ~rows.terminated[:, None] * then
-        errors = rewards[chosen, None] + later - found
-        left = errors.copy()
-        for own, other in itertools.permutations(range(2)):
-            judge, tested = judges[own], half == other
-            right = judge.right_hand_side(errors[half == own])
-            fitted = judge.arranged(interruptible(np.linalg.solve, judge.gram, right))
-            left[tested] -= judge.valued(fitted, rows.observation[tested], taken[tested])
-        explained = np.square(errors) - np.square(left)
-        each = np.array([part.mean() for part in np.array_split(explained, _STRETCHES)])
-        least = each.mean() - 1.96 * each.std() / math.sqrt(_STRETCHES)
-        advantages = np.square(found - now).mean()
-        # Single precision gives no smaller differences between actions of one value.
-        if advantages <= _ALIKE * np.square(found).mean():
-            return 0.0
-        return float(np.sqrt(max(0.0, least) / advantages))
-
-    @functools.cached_property
-    def _judges(self) -> tuple[np.ndarray, np.ndarray, list[LeastSquares]]:
-        """Some rows, the half that each is in, and equations of each half in a narrower kernel.
-
-        Stretches of time are in one half or the other in turn. There are no equations if features
-        have no kernel, or if actions are too many or rows too few.
-        """
-        solution, basis = self.solution, self.solution.basis
-        rows, actions = solution.recorded, solution.actions
-        chosen = np.random.default_rng(0).permutation(len(rows.action))[:_MOST_JUDGED]
-        chosen = np.sort(chosen)
-        half = np.arange(len(chosen)) * _STRETCHES // len(chosen) % 2
-        count = min(_JUDGES, MOST_UNKNOWNS // actions.size, len(chosen) // 10)
-        if not isinstance(basis, FourierBasis) or count < _FEWEST_JUDGES:
-            return chosen, half, []
-        narrow = FourierBasis.of(
-            rows.observation, count, _NARROWER, 0, basis.axes.astype(np.float64)
-        )
-        given = solution.discount, _NARROW_RIDGE, solution.behaviour
-        parts = [rows.at(chosen[half == number]) for number in range(2)]
-        return chosen, half, [LeastSquares(narrow, actions, part, *given) for part in parts]
-
     @functools.cached_property
     def _members(self) -> list["Improvement"]:
         """These equations and, if features are random, the same in newly drawn features.
@@ -230,24 +149,6 @@ class Improvement:
     def _tried(self) -> np.ndarray:
         """Mask of the candidates that rows took in each state, [n, c]; all if none starts there."""
         return self.solution.tried[:, self.candidates.actions[0]]
-
-    def describe_untried(self) -> list[str]:
-        """Say in a line if most rows leave a policy one action to choose; empty if they do not."""
-        if not np.ptp(self.candidates.actions, axis=1).any():
-            return [
-                "all transitions have the same action, and the policy takes no other: it is the "
-                "data's; collect transitions of other actions"
-            ]
-        if not isinstance(self.solution.basis, UnitVectors):
-            return []
-        alone = self.solution.tried.sum(axis=1) == 1
-        share = float(alone[self.solution.rows.observation].mean())
-        if share <= _MOST_ALONE:
-            return []
-        return [
-            f"{share:.0%} of the transitions start in states in which only one action was tried, "
-            "and the policy takes no other there; collect transitions of other actions"
-        ]
 
     def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).

@@ -21,15 +21,11 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor.fitting import storage
-from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
+from rlreps.successor.fitting.checks import KernelCheck, describe_unseen, describe_untried
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
-from rlreps.successor.fitting.improvement import (
-    MOST_UNRESOLVED,
-    ActionValues,
-    Improvement,
-)
+from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.methods import ResolvedConfig
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
@@ -303,19 +299,11 @@ class SuccessorRepresentation:
                 "actions apart; collect others",
                 stacklevel=4,
             )
-        untried = self._improvement.describe_untried()
-        for line in untried:
-            _warn(line, stacklevel=4)
-        if improvements == 1 and not alike and not untried:
-            centred = solution.centred(rewards)[0]
-            error = self._improvement.unresolved(centred, task.weights)
-            if error > MOST_UNRESOLVED:
-                _warn(
-                    "the kernel is too wide for this reward: one of a quarter of its width predicts"
-                    f" TD errors, of at least {error:.0%} of the differences between actions; try "
-                    "improvements=None, or fit a smaller width",
-                    stacklevel=4,
-                )
+        said = describe_untried(solution, self._improvement.candidates.actions)
+        if improvements == 1 and not alike and not said:
+            said = self._kernel_check.describe(solution.centred(rewards)[0], task.weights)
+        if said:
+            _warn(said, stacklevel=4)
         if improvements == 1 or alike:
             return self._improvement.of_weights(task.weights, task.constant)
         return self._improvement.values(rewards, improvements)
@@ -323,6 +311,10 @@ class SuccessorRepresentation:
     @functools.cached_property
     def _improvement(self) -> Improvement:
         return Improvement(self.solution)
+
+    @functools.cached_property
+    def _kernel_check(self) -> KernelCheck:
+        return KernelCheck(self.solution)
 
     def _of(self, task: Task) -> Task:
         require(isinstance(task, Task), "a task (rep.task, rep.goal)", type(task).__name__)
@@ -478,24 +470,8 @@ class SuccessorRepresentation:
         return states, taken
 
     def _warn_of_unseen(self, states: np.ndarray, actions: np.ndarray, said: str) -> None:
-        """Warn once of indices of states in which no row starts, and of actions [m, k] there.
-
-        Nothing is said of states that ended episodes, since 0 is their value.
-        """
-        solution = self.solution
-        if not isinstance(solution.basis, UnitVectors):
-            return
-        missing, unknown = [], np.unique(states[solution.unknown[states]])
-        if unknown.size:
-            more = f" and {unknown.size - 1:,} more" if unknown.size > 1 else ""
-            missing.append(f"starts from state {unknown[0]}{more}")
-        row, column = np.nonzero(~solution.tried[states[:, None], actions])
-        if row.size:
-            pairs = np.unique([states[row], actions[row, column]], axis=1)
-            more = f" (one of {pairs.shape[1]:,} pairs)" if pairs.shape[1] > 1 else ""
-            missing.append(f"takes action {pairs[1, 0]} in state {pairs[0, 0]}{more}")
-        if missing:
-            place = " or ".join(missing)
+        """Warn once of indices of states in which no row starts, and of actions [m, k] there."""
+        if place := describe_unseen(self.solution, states, actions):
             _warn(f"no transition {place}, so {said}; collect transitions from there", stacklevel=5)
 
     def _averaged(self, states: np.ndarray, weights: np.ndarray) -> np.ndarray:
