@@ -19,7 +19,7 @@ from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import make_keys
 from rlreps.training.loop import Figures, Program
 
-NARROWEST, WIDEST = 0.02, 100.0
+_NARROWEST, _WIDEST = 0.02, 100.0
 """Ranges of a coordinate that networks learn from without further scaling."""
 
 
@@ -35,7 +35,7 @@ def warn_of_ranges(observations: Array, count: int) -> None:
         return
     first = np.asarray(observations[0, :count])
     ranges = np.ptp(first, axis=(0, 1))
-    odd = ((ranges > 0.0) & (ranges < NARROWEST)) | (ranges > WIDEST)
+    odd = ((ranges > 0.0) & (ranges < _NARROWEST)) | (ranges > _WIDEST)
     for place in np.argwhere(odd)[:1]:
         index = tuple(place)
         others = f" (and {np.count_nonzero(odd) - 1} more)" if np.count_nonzero(odd) > 1 else ""
@@ -43,7 +43,7 @@ def warn_of_ranges(observations: Array, count: int) -> None:
         warnings.warn(
             f"coordinate {names}{others} of what agents see has a range of {ranges[index]:.3g} so "
             "far, after scaling by the bounds of the observation space; networks learn from ranges "
-            f"of {NARROWEST:g} to {WIDEST:g}. Declare bounds near the values, or scale them "
+            f"of {_NARROWEST:g} to {_WIDEST:g}. Declare bounds near the values, or scale them "
             "(gymnasium.wrappers.TransformObservation)",
             stacklevel=3,
         )

@@ -8,6 +8,7 @@ import tempfile
 from typing import Any
 
 import numpy as np
+from dqn_gymnax import BATCH, CAPACITY, train_whole
 
 TITLE = "DQN with the options of CleanRL"
 WORK = (
@@ -18,8 +19,8 @@ WORK = (
 )
 PACKAGES = ("rlreps", "jax", "flax", "gymnasium", "torch")
 SIZES = {"steps": 20_000, "seed": 0}
-RATE, WARMUP, BATCH, CAPACITY, EVERY, TARGET_EVERY = 2.5e-4, 1_000, 128, 10_000, 10, 500
-EPISODES = 16
+RATE, WARMUP, EVERY, TARGET_EVERY = 2.5e-4, 1_000, 10, 500
+EPISODES = 32
 
 
 def prepare(**_: Any) -> None:
@@ -27,44 +28,10 @@ def prepare(**_: Any) -> None:
 
 
 def ours(_data: None, steps: int, seed: int, **_: Any) -> Any:
-    """Train an agent on the host loop, in one chunk, without evaluations."""
-    import jax
-
-    from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig, make_program
-    from rlreps.encoders import MLP
-
-    dqn = DQNConfig(
-        double=False,
-        n_step=1,
-        learning_rate=RATE,
-        schedule="constant",
-        adam_epsilon=1e-8,
-        batch_size=BATCH,
-        warmup=WARMUP,
-        steps_per_update=EVERY,
-        target_every=TARGET_EVERY // EVERY,
-        epsilon_steps=steps // 2 - WARMUP,  # They count from the end of the warm-up.
-    )
-    config = AgentConfig(
-        environment="CartPole-v1",
-        encoder=MLP(hidden=(120,)),
-        num_features=84,
-        dqn=dqn,
-        replay=ReplayConfig(capacity=CAPACITY),
-        num_envs=1,
-        steps=steps,
-        evaluate_every=steps,
-        evaluation_episodes=EPISODES,
-        seed=seed,
-    )
-    program = make_program(config)
-
-    def work() -> Any:
-        state, _ = program.advance(program.init(), 0, steps)
-        jax.block_until_ready(state)
-        return lambda: np.mean(program.play(state, steps))
-
-    return work
+    """Train an agent on the host loop."""
+    options = {"steps_per_update": EVERY, "target_every": TARGET_EVERY // EVERY}
+    given = {"learning_rate": RATE, "warmup": WARMUP, **options}
+    return train_whole("CartPole-v1", steps, 1, seed, **given)
 
 
 def cleanrl(_data: None, steps: int, seed: int, **_: Any) -> Any:

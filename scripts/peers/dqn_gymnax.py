@@ -24,8 +24,11 @@ def prepare(envs: int, **_: Any) -> None:
         raise ValueError(f"expected a number of envs that divides {EVERY}, got {envs}")
 
 
-def ours(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
-    """Train by the program that agents' runs use, in one chunk, without evaluations."""
+def train_whole(environment: str, steps: int, envs: int, seed: int, **options: Any) -> Any:
+    """Train by the program that agents' runs use, in one chunk, without evaluations.
+
+    Layers, replay and batches are those of purejaxrl and CleanRL; ``options`` are of ``DQNConfig``.
+    """
     import jax
 
     from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig, make_program
@@ -34,17 +37,15 @@ def ours(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
     dqn = DQNConfig(
         double=False,
         n_step=1,
-        learning_rate=RATE,
         schedule="constant",
         adam_epsilon=1e-8,
         batch_size=BATCH,
-        warmup=WARMUP,
-        steps_per_update=envs,
-        target_every=EVERY // envs,
-        epsilon_steps=steps // 2 - WARMUP,  # They count from the end of the warm-up.
+        # They count from the end of the warm-up.
+        epsilon_steps=steps // 2 - options["warmup"],
+        **options,
     )
     config = AgentConfig(
-        environment="gymnax:CartPole-v1",
+        environment=environment,
         encoder=MLP(hidden=(120,)),
         num_features=84,
         dqn=dqn,
@@ -62,6 +63,13 @@ def ours(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
         return lambda: np.mean(program.play(state, steps))
 
     return work
+
+
+def ours(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:
+    """Train with an update after each step of all environments."""
+    options = {"steps_per_update": envs, "target_every": EVERY // envs}
+    given = {"learning_rate": RATE, "warmup": WARMUP, **options}
+    return train_whole("gymnax:CartPole-v1", steps, envs, seed, **given)
 
 
 def rejax(_data: None, steps: int, envs: int, seed: int, **_: Any) -> Any:

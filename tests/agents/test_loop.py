@@ -316,15 +316,17 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical():
 def test_an_agent_is_the_same_alone_and_in_company(name, objective, caplog):
     rows = {"num_tasks": 4, "horizon": 4, "sequences": 32}
     auxiliary = AuxiliaryConfig(objective=OBJECTIVES[objective](), weight=0.1, **rows)
-    company = make_program(config_for(name, auxiliary=auxiliary, num_seeds=3))
-    single = make_program(config_for(name, auxiliary=auxiliary, num_seeds=1, seed=6))
+    # Large errors would make rounding grow.
+    given = {"auxiliary": auxiliary, "dqn": dataclasses.replace(CONFIG.dqn, huber_delta=1.0)}
+    company = make_program(config_for(name, **given, num_seeds=3))
+    single = make_program(config_for(name, **given, num_seeds=1, seed=6))
     before = jax.device_get(company.init().learner.params)
     # Beyond the warm-up and a checkpoint.
     (together, metrics), (alone, _) = (run(program, [60, 60]) for program in (company, single))
     assert np.isfinite(metrics[1]["auxiliary_loss"]).all()
     np.testing.assert_array_equal(alone.replay.action[0], together.replay.action[2])
     params = together.learner.params
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=2e-5)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
     jax.tree.map(lambda one, three: close(one[0], three[2]), alone.learner.params, params)
     moved = jax.tree.map(lambda one, other: bool(np.any(one != other)), before, params)
     assert all(jax.tree.leaves(moved))

@@ -136,8 +136,8 @@ class KernelCheck:
     def _judges(self) -> tuple[np.ndarray, np.ndarray, list[LeastSquares]]:
         """Some rows, the half that each is in, and equations of each half in a narrower kernel.
 
-        Stretches of time are in one half or the other in turn. There are no equations if features
-        have no kernel, or if actions are too many or rows too few.
+        Stretches of time alternate between the halves. The list of equations is empty for features
+        without a kernel, too many actions, or too few rows.
         """
         solution, basis = self.solution, self.solution.basis
         rows, actions = solution.recorded, solution.actions

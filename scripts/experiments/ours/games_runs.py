@@ -181,8 +181,8 @@ def with_objective(config: Config, place: str) -> Config:
         place: ``module:name`` of an objective, or of a class whose options all have defaults.
 
     Raises:
-        InputError: If there is no such objective, if agents cannot learn it beside their values, or
-            if an arm has the same title.
+        InputError: If the place holds no objective, if an arm has the objective's title, or if
+            agents cannot learn the objective.
     """
     found = import_instance(place, "an objective")
     if not isinstance(found, Objective):
