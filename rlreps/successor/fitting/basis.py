@@ -64,6 +64,10 @@ class DenseBasis(abc.ABC):
     def apply(self, observations: np.ndarray) -> np.ndarray:
         """Compute features [m, p] of observations [m, ...]."""
 
+    @abc.abstractmethod
+    def coordinates(self, observations: np.ndarray) -> np.ndarray:
+        """Place observations [m, ...] so that distances tell how alike they are, [m, k]."""
+
     def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Compute φ(s)ᵀW at observations [m, ...] for W of shape [p, ...]."""
         return self.projections(observations, weights)[0]
@@ -139,9 +143,13 @@ class FourierBasis(DenseBasis):
         features[:, -1] = 1.0
         return features
 
+    def coordinates(self, observations: np.ndarray) -> np.ndarray:
+        """Return observations [m, ...] less their mean, in units of the kernel, [m, k]."""
+        return np.asarray(self._centred(observations) @ self.axes)
+
     def nearness(self, observations: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Compute the kernel between observations [m, ...] and one point [1, ...], [m]."""
-        offsets = (self._centred(observations) - self._centred(place)) @ self.axes
+        offsets = self.coordinates(observations) - self.coordinates(place)
         return np.asarray(np.exp(-0.5 * np.square(offsets).sum(axis=1)))
 
     def _centred(self, observations: np.ndarray) -> np.ndarray:

@@ -15,25 +15,20 @@ from jax import Array, lax
 from rlreps.errors import FitWarning
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.basis import BLOCK, Basis, Candidates, FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
+from rlreps.successor.fitting.nearest_rows import NearestRows
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)
 """Seeds of further draws of random features; fits use smaller seeds."""
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
-_RATIO_RIDGE = 1e-3
-"""λ of the ratios of visits; with a smaller one, noise makes them negative."""
-_MOST_NEGATIVE = 0.2
-"""Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
-_HALVES = (2**32 + 2, 2**32 + 3)
-"""Seeds of the features of each half of the rows."""
-_STRETCHES = 100
-"""Number of stretches of time that two halves of the rows take in turn."""
-_MOST_LOST = 0.4
-"""Good policies of eight problems lost at most 0.1, and bad ones of seven at least 0.45."""
 _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
+_MUCH_BETTER = 0.1
+"""Share of what an improvement gains by which another policy has to be better to replace it."""
+_MOST_MISSED = 0.5
+"""Share of the gain that its values promise that a policy may miss on the nearest rows."""
 _MOST_NUMBERS = 500_000_000
 """Largest number of features that fitted Q iteration holds, 2 GB; more rows are left out."""
 _DIVERGED = 1.5
@@ -83,31 +78,69 @@ class Improvement:
         # The last ridge and its root: the next reward usually needs the same ridge.
         self._last: tuple[float, Array] | None = None
 
-    def values(self, rewards: np.ndarray, improvements: int | None) -> ActionValues:
+    def values(
+        self, one: ActionValues, rewards: np.ndarray, improvements: int | None
+    ) -> ActionValues:
         """Return action values for a greedy policy.
 
         Dense features use fitted Q iteration. Policy iteration would solve for the fixed point of
-        each intermediate policy, which can be far off on the data of another policy.
+        each intermediate policy, which can be far off on the data of another policy. A policy of
+        fitted Q iteration can be worse than that of one improvement. The nearest rows judge both
+        (``NearestRows``).
 
         Args:
+            one: Action values of the data's policy.
             rewards: Reward on arrival at the next state of every recorded transition, [N].
             improvements: As for ``SuccessorRepresentation.policy``.
+
+        Warns:
+            FitWarning: As ``fitted_q_iteration``, or as ``SuccessorRepresentation.policy``.
         """
         solution = self.solution
-        if improvements != 1 and not isinstance(solution.basis, UnitVectors):
-            return self.fitted_q_iteration(rewards)
+        if improvements == 1:
+            return one
+        if not isinstance(solution.basis, UnitVectors):
+            return self._better(one, self.fitted_q_iteration(rewards), rewards)
+        values, latest = one, None
         centred, constant = solution.centred(rewards)
-        cumulants, reached = centred[:, None], solution.rows.next_observation
-        values = self.of_weights(solution.values(cumulants)[:, :, 0], constant)
-        latest = None
         for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
-            greedy = self.greedy(reached, values)
+            greedy = self.greedy(solution.rows.next_observation, values)
             if latest is not None and (greedy == latest).all():
                 break
             latest = greedy
             solve = solution.solver(solution.actions.weights(greedy))
-            values = self.of_weights(solution.values(cumulants, solve)[:, :, 0], constant)
+            values = self.of_weights(solution.values(centred[:, None], solve)[:, :, 0], constant)
         return values
+
+    def _better(self, one: ActionValues, fitted: ActionValues, rewards: np.ndarray) -> ActionValues:
+        """Return the values of fitted Q iteration, or those of the data if they serve better."""
+        solution = self.solution
+        # All without the constant of ``one``, which would round small differences away.
+        rows, constant = NearestRows.of(solution, solution.centred(rewards)[0]), one.constant
+        after, before = (
+            rows.value(functools.partial(self.greedy, values=values)) for values in (fitted, one)
+        )
+        best = fitted.without_constant(rows.states).max(axis=2).sum(axis=1)
+        promised = float(best.mean()) + fitted.constant - constant
+        ((_, weights),) = one.parts
+        behaviour = solution.behaviour(rows.states)
+        data = float(solution.valued(weights[:, :, None], rows.states, behaviour).mean())
+        if before - after > _MUCH_BETTER * abs(before - data):
+            line = (
+                "one improvement is better than fitted Q iteration and replaces it: the nearest "
+                f"rows give its policy a mean value of {before + constant:.3g}, and the other "
+                f"{after + constant:.3g}"
+            )
+            warnings.warn(line, FitWarning, stacklevel=5)
+            return one
+        if promised - after > _MOST_MISSED * (promised - data):
+            line = (
+                f"the policy's values are not credible: their mean is {promised + constant:.3g}, "
+                f"but the nearest rows give the policy {after + constant:.3g} (the data's policy: "
+                f"{data + constant:.3g}); collect data of this policy too"
+            )
+            warnings.warn(line, FitWarning, stacklevel=5)
+        return fitted
 
     def of_weights(self, weights: np.ndarray, constant: float) -> ActionValues:
         """Return the values with weights [p, m_b] of φ, and a constant."""
@@ -169,35 +202,13 @@ class Improvement:
 
         Warns:
             FitWarning: If rows are left out, or a |value| exceeds 1.5 times the larger bound with
-                every ridge; if policies from two halves of the rows disagree (in the values of
-                either half, the other's actions lose more than 0.4 of what the best ones gain); or
-                if the greedy policy leaves the data (more than 0.2 of Σ w² of its ``visit_ratios``
-                is from negative ones).
+                every ridge.
         """
         members, solution = self._members, self._members[0].solution
+        if solution is not self.solution:
+            for line in describe_left_out(solution, "fitted Q iteration takes"):
+                warnings.warn(line, FitWarning, stacklevel=5)
         rewards, constant = solution.centred(rewards, np.mean)
-        values, diverged = self._iterated(members, rewards)
-        thin = solution is not self.solution
-        said = describe_left_out(solution, "fitted Q iteration takes") if thin else []
-        if diverged is not None:
-            said.append(diverged)
-        else:
-            said += self._disagreement(rewards)
-            # With several parts, features hold ratios so badly that true ones would be negative.
-            if len(self.candidates.actions) == 1:
-                said += self._departure(values)
-        for line in said:
-            warnings.warn(line, FitWarning, stacklevel=5)
-        return dataclasses.replace(values, constant=constant)
-
-    def _iterated(
-        self, members: list["Improvement"], rewards: np.ndarray
-    ) -> tuple[ActionValues, str | None]:
-        """Run fitted Q iteration on recorded rewards [n]; return values, and a line if it diverges.
-
-        ``members`` hold the equations of each regression, of the same rows.
-        """
-        solution = members[0].solution
         rows = solution.rows
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
         horizon = 1.0 / (1.0 - solution.discount)
@@ -213,71 +224,22 @@ class Improvement:
             jnp.asarray(solution.kept),
             [each._left_out(rewards, kept) for each in members],
         )
-        diverged = None
         for ridge in _RIDGES:
             roots = [each.root(ridge) for each in members]
             weights, most = _rounds(rounds, f"ridge {ridge:g}", roots, *data, low, high)
             if float(most) <= _DIVERGED * max(-low, high):
                 break
         else:
-            diverged = (
+            line = (
                 f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
                 f"{max(-low, high):.3g}; try more data or fewer features"
             )
+            warnings.warn(line, FitWarning, stacklevel=5)
         parts = [
             (member.solution.basis, np.asarray(own).T)
             for member, own in zip(members, weights, strict=True)
         ]
-        return ActionValues(parts, self.candidates.weights, 0.0), diverged
-
-    def _disagreement(self, rewards: np.ndarray) -> list[str]:
-        """Say in a line if policies from two halves of the rows disagree; empty if they agree.
-
-        Stretches of time are in one half or the other in turn. Each half has its own draw of the
-        features. In the values of one half, the actions of the other half's policy lose a share of
-        what the best actions gain over the mean of all actions. They disagree if both shares are
-        large.
-        """
-        solution = self._members[0].solution
-        kept = rewards if solution.chosen is None else rewards[solution.chosen]
-        half = np.arange(len(kept)) * _STRETCHES // len(kept) % 2
-        states = solution.rows.observation
-        states = states[np.random.default_rng(0).permutation(len(states))[:BLOCK]]
-        found = []
-        for number, seed in enumerate(_HALVES):
-            basis = solution.basis
-            basis = basis.redrawn(seed) if isinstance(basis, FourierBasis) else basis
-            rows = solution.rows.at(half == number)
-            part = dataclasses.replace(solution, basis=basis, recorded=rows, chosen=None)
-            own = Improvement(part)
-            found.append(self._iterated([own], kept[half == number])[0](states))
-        best = [values.argmax(axis=2, keepdims=True) for values in found]
-        shares = []
-        for values, own, other in zip(found, best, reversed(best), strict=True):
-            most = np.take_along_axis(values, own, 2)
-            lost = (most - np.take_along_axis(values, other, 2)).sum()
-            gained = (most - values.mean(axis=2, keepdims=True)).sum()
-            shares.append(lost / max(float(gained), 1e-12))
-        least = min(shares)  # A half of the rows may have too few rewards to tell actions apart.
-        if least <= _MOST_LOST:
-            return []
-        return [
-            "policies from two halves of the data disagree: in the values of one half, the actions "
-            f"of the other lose {least:.0%} of what the best actions gain; collect more data, or "
-            "data in which actions lead to rewards more often"
-        ]
-
-    def _departure(self, values: ActionValues) -> list[str]:
-        """Say in a line if a greedy policy leaves the data; empty if it does not."""
-        ratios = self.visit_ratios(values)
-        left = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
-        if left <= _MOST_NEGATIVE:
-            return []
-        return [
-            f"the policy leaves the data, where values are extrapolated: {left:.0%} of the "
-            "squared ratios of its visits to those of the data are negative; record steps of "
-            "this policy too, or try improvements=1"
-        ]
+        return ActionValues(parts, self.candidates.weights, constant)
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
         """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1]."""
@@ -286,26 +248,6 @@ class Improvement:
             return jnp.zeros((len(solution.gram), 1))
         more = solution.rewarded(rewards) - solution.right_hand_side(kept[:, None])
         return jnp.asarray(len(kept) * more, jnp.float32)
-
-    def visit_ratios(self, values: ActionValues) -> np.ndarray:
-        """Estimate ratios of a greedy policy's discounted visits to the rows, [N]; dense features.
-
-        Visits start in the states of the rows. The ratios w solve E[w (ψ(s, a) - γ c ψ_π(s'))] =
-        (1 - γ) E[ψ_π(s)]. With w linear in ψ this is minimax weight learning (Uehara, Huang & Jiang
-        2020, Section 4). True ratios are not negative. If the policy reaches states, or takes
-        actions, that few rows have, solutions often are, in places.
-        """
-        solution, rows = self.solution, self.solution.rows
-        begun, followed = (
-            solution.actions.weights(self.greedy(states, values))
-            for states in (rows.observation, rows.next_observation)
-        )
-        system = solution.gram - solution.followed(followed)
-        system[np.diag_indices(len(system))] += _RATIO_RIDGE - solution.regularisation
-        visits = solution.right_hand_side(np.ones((len(begun), 1)), begun)
-        weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))
-        found = solution.valued(weights, rows.observation, solution.taken)[:, 0]
-        return np.asarray((1.0 - solution.discount) * found)
 
     def root(self, ridge: float) -> Array:
         """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; R is better conditioned than the inverse."""

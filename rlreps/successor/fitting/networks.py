@@ -30,6 +30,8 @@ from rlreps.successor.fitting.observed import Observed
 
 MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
+_MOST_COORDINATES = 16
+"""Largest number of principal components that distances between observations use."""
 
 
 def networks_of(observed: Observed, encoder: Encoder, num_features: int) -> ForwardBackward:
@@ -170,6 +172,11 @@ class NetworkBasis(DenseBasis):
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
         return in_blocks(self.program, self.inputs.centred(observations))
+
+    def coordinates(self, observations: np.ndarray) -> np.ndarray:
+        """Return the leading principal components in the networks' units, [m, k], k at most 16."""
+        components = self.apply(observations)[:, :-1] / np.linalg.norm(self.matrix, axis=0)
+        return np.asarray(components[:, -_MOST_COORDINATES:])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that are stored."""

@@ -271,8 +271,9 @@ class SuccessorRepresentation:
             FitWarning: If the data do not distinguish actions; if all rows have the same action, or
                 more than half of them start in states (indices) in which only one was tried; if the
                 values of the data's policy are too inexact for one improvement (vectors); or if
-                fitted Q iteration diverges, leaves rows out, or ends with a policy that leaves the
-                data.
+                fitted Q iteration diverges, leaves rows out, or ends with a policy that, by the
+                nearest rows, is worse than one improvement, which then replaces it, or misses more
+                than half of the gain that its own values promise.
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 
@@ -304,9 +305,8 @@ class SuccessorRepresentation:
             said = self._kernel_check.describe(solution.centred(rewards)[0], task.weights)
         if said:
             _warn(said, stacklevel=4)
-        if improvements == 1 or alike:
-            return self._improvement.of_weights(task.weights, task.constant)
-        return self._improvement.values(rewards, improvements)
+        one = self._improvement.of_weights(task.weights, task.constant)
+        return self._improvement.values(one, rewards, 1 if alike else improvements)
 
     @functools.cached_property
     def _improvement(self) -> Improvement:
