@@ -194,19 +194,6 @@ def import_object(place: str, expected: str) -> Any:
         return getattr(importlib.import_module(module), name)
 
 
-def import_instance(place: str, expected: str) -> Any:
-    """Import an object as ``import_object`` does; make an instance of a class with its defaults.
-
-    Raises:
-        InputError: As for ``import_object``, or if the class cannot be called without arguments.
-    """
-    found = import_object(place, expected)
-    if not isinstance(found, type):
-        return found
-    with own_code(f"{expected} at {place}"):
-        return found()
-
-
 def import_extra(module: str, extra: str, user: str) -> Any:
     """Import a module that an extra of rlreps installs.
 

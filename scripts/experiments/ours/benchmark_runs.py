@@ -17,6 +17,7 @@ from rlreps.cumulants import Cumulants
 from rlreps.encoders import MLP, Convolutional, Cosine, Encoder, TwoTowers
 from rlreps.errors import InputError, require
 from rlreps.experiments.ours import few_labels
+from rlreps.experiments.ours.chain_truths import Truth
 from rlreps.experiments.ours.chains import PENDULUM, KnownChain
 from rlreps.experiments.ours.contestants import (
     CONTROLS,
@@ -31,7 +32,6 @@ from rlreps.runs import progress_bar
 from rlreps.study import Frame, Run, in_path, read_released
 from rlreps.subspace import orthonormal_basis
 from rlreps.successor import unexplained_share
-from rlreps.successor.exact import Truth
 from rlreps.training import Learner, Optimizer, TrainingResult, stack, train_population
 from rlreps.worlds import load
 

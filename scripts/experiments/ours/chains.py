@@ -17,10 +17,11 @@ from rlreps.cumulants import RandomFourier
 from rlreps.encoders import cosine_products, lowest_frequencies
 from rlreps.envs import load_arena
 from rlreps.errors import InputError, require
+from rlreps.experiments.ours.chain_truths import ChainTruths, Truth
 from rlreps.experiments.ours.contestants import BEHIND, COSINES, COUNTED, FIXED_POINT, TRUTHS, Row
+from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.sources import Source, chain_source, matrix_source
 from rlreps.successor import BoxGrid, Grid, cell_moves
-from rlreps.successor.exact import ChainTruths, TabularModel, Truth
 from rlreps.training import Learner
 from rlreps.worlds import WORLDS, World, load
 

@@ -7,12 +7,12 @@ from typing import Any, Literal
 from jax import Array
 
 from rlreps import losses
-from rlreps.config import configurable, import_instance, options
+from rlreps.config import configurable, import_object, options
 from rlreps.cumulants import Cumulants
-from rlreps.errors import InputError, require, require_choice
+from rlreps.errors import InputError, own_code, require, require_choice
+from rlreps.experiments.ours.chain_truths import ChainTruths, Truth
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
-from rlreps.successor.exact import ChainTruths, Truth
 
 BEHIND = "walk behind the constant"
 """Truth of objectives that leave out the constant function."""
@@ -135,6 +135,19 @@ class OfPixels:
     def apply(self, params: Any, frames: Array) -> Array:
         """Evaluate the cumulants, [b, t]."""
         return self.family.apply(params, frames.reshape(len(frames), -1))
+
+
+def import_instance(place: str, expected: str) -> Any:
+    """Import an object as ``import_object`` does; make an instance of a class with its defaults.
+
+    Raises:
+        InputError: As for ``import_object``, or if the class cannot be called without arguments.
+    """
+    found = import_object(place, expected)
+    if not isinstance(found, type):
+        return found
+    with own_code(f"{expected} at {place}"):
+        return found()
 
 
 def row_of(place: str) -> Row:

@@ -41,6 +41,7 @@ import numpy.typing as npt
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import CONTROL_ARENA, FIT, MAZES, CellModel
+from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.formatting import format_number
 from rlreps.numerics import seed_key
 from rlreps.stats import Sample, Verdict, contrast_rows
@@ -61,7 +62,6 @@ from rlreps.study import (
     tabulate_wide,
 )
 from rlreps.successor import unexplained_share
-from rlreps.successor.exact import TabularModel
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"

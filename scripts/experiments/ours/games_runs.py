@@ -20,11 +20,12 @@ from rlreps.agents import (
     number_observations,
 )
 from rlreps.auditing import audit
-from rlreps.config import as_json, import_instance, with_sizes
+from rlreps.config import as_json, with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
+from rlreps.experiments.ours.contestants import import_instance
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.losses import (
     AugmentedLagrangian,

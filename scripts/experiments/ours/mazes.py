@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
+from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.stats import Contrast, DoubleArray, Verdict, all_of, at_least, judge_family
 from rlreps.study import Results
 from rlreps.successor import (
@@ -29,7 +30,6 @@ from rlreps.successor import (
     cell_moves,
     fit,
 )
-from rlreps.successor.exact import TabularModel
 
 MAZES = ("five_corridors", "spiral", "four_rooms")
 """Arenas in which learned features are expected to help."""

@@ -62,6 +62,7 @@ from rlreps.envs import (
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, MAZES, CellModel
+from rlreps.experiments.ours.tabular import TabularProblem, estimate_model, greedy
 from rlreps.numerics import jit_briefly, seed_key
 from rlreps.stats import Sample, Verdict, contrast_rows, format_interval
 from rlreps.study import (
@@ -82,7 +83,6 @@ from rlreps.study import (
     tabulate_summary,
 )
 from rlreps.successor import Grid, Transitions
-from rlreps.successor.exact import TabularProblem, estimate_model, greedy
 
 SMOOTH, DISCS = "smooth rewards", "discs"
 KINDS = (SMOOTH, DISCS)

@@ -14,7 +14,7 @@ from rlreps.envs import Code, Position
 from rlreps.errors import InputError
 from rlreps.experiments.ours import counted_agents
 from rlreps.experiments.ours.counted_agents import CountedModel, new_steps, train_counted
-from rlreps.successor.exact.tabular import estimate_model
+from rlreps.experiments.ours.tabular import estimate_model
 
 STATES, ACTIONS, DISCOUNT = 6, 2, 0.9
 SEEN = np.eye(STATES + 1, dtype=np.float32)

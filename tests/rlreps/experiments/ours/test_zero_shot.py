@@ -9,6 +9,7 @@ import pytest
 
 from rlreps.experiments.ours import mazes, zero_shot
 from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, AtCells, CellModel
+from rlreps.experiments.ours.tabular import TabularProblem, estimate_model, greedy
 from rlreps.experiments.ours.zero_shot import (
     DISCS,
     DQN,
@@ -20,7 +21,6 @@ from rlreps.experiments.ours.zero_shot import (
     Config,
 )
 from rlreps.study import replace_nested
-from rlreps.successor.exact.tabular import TabularProblem, estimate_model, greedy
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import fit
 

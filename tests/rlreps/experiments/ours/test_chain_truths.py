@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.successor.exact.truths import ChainTruths
+from rlreps.experiments.ours.chain_truths import ChainTruths
 
 DISCOUNT = 0.7
 RANDOM = np.random.default_rng(0)

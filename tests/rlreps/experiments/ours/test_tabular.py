@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.successor.exact.tabular import TabularModel
+from rlreps.experiments.ours.tabular import TabularModel
 
 
 def corridor(slip):

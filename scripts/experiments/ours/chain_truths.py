@@ -23,8 +23,7 @@ import scipy.linalg
 from jax import Array
 
 from rlreps.errors import require, require_interval
-from rlreps.subspace import subspace_distance
-from rlreps.subspace.svd import fix_signs
+from rlreps.subspace import fix_signs, subspace_distance
 
 DoubleArray = npt.NDArray[np.float64]
 
