@@ -193,10 +193,9 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
     rep = SuccessorRepresentation.load(folder.path)
     truth = ground_truth_for(store_path, max(1, rep.num_features - 1))
     seen = _seen_by(rep, folder, truth)
-    training = rep.config.training
     return {
         "method": name_of(type(rep.config.method)),
-        "encoder": None if training is None else training.encoder.name,
+        "encoder": rep.config.encoder and rep.config.encoder.name,
         "store": str(store_path),
         **evaluation.evaluate_features(jnp.asarray(rep.components(seen)), truth),
     }

@@ -160,9 +160,9 @@ class Fit:
                 size = 40 * count**2 + 24 * count * self._most_features
                 require_memory(f"{count:,} unknowns (max_features for each action)", size)
             return None
-        training = config.training
-        assert training is not None
-        networks = networks_of(observed, training.encoder, config.num_features)
+        assert config.encoder is not None
+        assert config.rows is not None
+        networks = networks_of(observed, config.encoder, config.num_features)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
@@ -170,8 +170,8 @@ class Fit:
         width = (observed.actions.size + 1) * config.num_features
         require_memory(f"{width:,} features of all actions", 24 * width**2)
         # Temporal differences compare all pairs of observations in an update.
-        size = 4 * training.rows * (math.prod(observed.shape) + training.rows)
-        require_memory(f"{training.rows:,} observations in an update (rows)", size)
+        size = 4 * config.rows * (math.prod(observed.shape) + config.rows)
+        require_memory(f"{config.rows:,} observations in an update (rows)", size)
         return networks
 
     @property

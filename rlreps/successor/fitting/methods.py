@@ -137,68 +137,44 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
     return dataclasses.replace(base, method=method, **rest)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """Filled-in options of the networks' training; see ``FitConfig``."""
-
-    encoder: Encoder
-    optimizer: Optimizer
-    steps: int
-    rows: int
+_OF_NETWORKS = ("encoder", "optimizer", "steps", "rows")
+"""Options of networks alone."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResolvedConfig:
-    """Filled-in options of a fit to some data; see ``FitConfig``.
+class ResolvedConfig(FitConfig):
+    """Options of a fit to some data, filled in; least squares leave those of networks None."""
 
-    Attributes:
-        training: How networks are trained; None for least squares.
-    """
-
-    num_features: int
-    discount: float
     method: FitMethod
-    training: Training | None
-    seed: int
-    behaviour: BehaviourName
 
     def stored(self) -> dict[str, Any]:
-        """Describe the options as JSON values, under the names of ``FitConfig``."""
-        stored = as_json(self)
-        training = stored.pop("training")
-        if self.training is None:
-            return {**stored, **{f.name: None for f in dataclasses.fields(Training)}}
-        return {**stored, **training, "encoder": describe_encoder(self.training.encoder)}
+        """Describe the options as JSON values."""
+        stored: dict[str, Any] = as_json(self)
+        stored |= {name: stored.pop(name) for name in _OF_NETWORKS}
+        encoder = self.encoder and describe_encoder(self.encoder)
+        return {**stored, "encoder": encoder}
 
 
 def resolve(config: FitConfig, observed: Observed) -> ResolvedConfig:
     """Fill in the options that are None; refuse options of networks with least squares."""
-    method = config.method
+    method, found = config.method, {**vars(config)}
     if method is None:
         small = observed.is_small and config.encoder is None
         method = LeastSquaresFit() if small else TemporalDifferences()
-    training = None
     if isinstance(method, LeastSquaresFit):
-        for name in (field.name for field in dataclasses.fields(Training)):
+        for name in _OF_NETWORKS:
             wanted = f"no {name} with method least_squares, which trains no network"
-            require(getattr(config, name) is None, wanted, getattr(config, name))
+            require(found[name] is None, wanted, found[name])
     else:
         encoder = observed.default_encoder if config.encoder is None else config.encoder
         rate = 0.02 if isinstance(encoder, Tabular) else 1e-3
-        training = Training(
-            encoder=encoder,
-            optimizer=config.optimizer or Optimizer(learning_rate=rate),
-            steps=config.steps or 5_000,
-            rows=config.rows or 512,
-        )
-    return ResolvedConfig(
-        num_features=config.num_features,
-        discount=config.discount,
-        method=method,
-        training=training,
-        seed=config.seed,
-        behaviour=config.behaviour,
-    )
+        found |= {
+            "encoder": encoder,
+            "optimizer": config.optimizer or Optimizer(learning_rate=rate),
+            "steps": config.steps or 5_000,
+            "rows": config.rows or 512,
+        }
+    return ResolvedConfig(**{**found, "method": method})
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:

@@ -65,9 +65,10 @@ def train_networks(
     # Deferred: training imports much that the mathematics and least squares do not need.
     from rlreps.training.population import train
 
-    training = config.training
     assert isinstance(config.method, TemporalDifferences)
-    assert training is not None
+    assert config.optimizer is not None
+    assert config.steps is not None
+    assert config.rows is not None
     taken = actions.weights(data.action)
     following = next_weights(data, taken, policy)
     steps = Step(
@@ -81,14 +82,14 @@ def train_networks(
         averaging_rate=config.method.averaging_rate,
         encoder=networks,
     )
-    every = max(1, training.steps // 20)
+    every = max(1, config.steps // 20)
     result = train(
         networks,
         objective,
         source,
-        optimizer=training.optimizer,
-        steps=training.steps,
-        rows=training.rows,
+        optimizer=config.optimizer,
+        steps=config.steps,
+        rows=config.rows,
         seeds=[config.seed],
         evaluate_every=every,
         checkpoint_every=5 * every,

@@ -74,8 +74,8 @@ def read(
     arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
     require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")
     basis: Basis
-    if config.training is not None:
-        networks = networks_of(observed, config.training.encoder, config.num_features)
+    if config.encoder is not None:
+        networks = networks_of(observed, config.encoder, config.num_features)
         basis = NetworkBasis.stored(networks, observed, arrays)
     elif observed.num_states is not None:
         basis = UnitVectors(observed.num_states)
