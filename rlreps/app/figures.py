@@ -210,7 +210,7 @@ def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:
     (d,), (store,) = dimensions, stores
     assert store is not None
     error = sampling_error(open_estimates(store), progress=progress_bar)
-    return None if error is None else error.floor(d) or None
+    return None if error is None else error.floor(d)
 
 
 def labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:

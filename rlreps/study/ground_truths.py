@@ -5,7 +5,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from rlreps.app.generation import generate
@@ -18,6 +17,7 @@ from rlreps.successor.truth.store import STORE
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.stored_subspace import (
     DEFAULT_DECOMPOSITION,
+    SamplingError,
     sampling_error,
 )
 from rlreps.training.stored import ground_truth_for
@@ -30,22 +30,12 @@ class OwnGroundTruth:
     Attributes:
         path: Its store.
         truth: The centred matrix and its principal subspace.
-        noise_floor: Expected subspace distance of a Monte-Carlo matrix from the truth for
-            d = 1 … k, [k]; None for a method without sampling noise.
-        standard_error: Root mean square of the entries' standard errors; None for a method without
-            sampling noise.
+        error: Error of a Monte-Carlo matrix; None for a method without sampling noise.
     """
 
     path: Path
     truth: GroundTruth
-    noise_floor: np.ndarray | None
-    standard_error: float | None
-
-    def floor(self, d: int) -> float | None:
-        """Return the noise floor at d; None if it is unknown or there is none."""
-        if self.noise_floor is None or d > len(self.noise_floor):
-            return None
-        return float(self.noise_floor[d - 1]) or None
+    error: SamplingError | None
 
 
 def own_ground_truth(
@@ -83,13 +73,7 @@ def own_ground_truth(
     with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(sampling_error, open_estimates(path), halves)
         truth = ground_truth_for(path, num_features)
-        error = pending.result()
-    return OwnGroundTruth(
-        path,
-        truth,
-        None if error is None else error.noise_floor,
-        None if error is None else error.standard_error,
-    )
+        return OwnGroundTruth(path, truth, pending.result())
 
 
 def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:

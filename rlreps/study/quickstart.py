@@ -176,16 +176,16 @@ class Quickstart(Job[Findings]):
         ground = own_ground_truth(
             config.successor, folder, d, halves=halves, executor=context.executor
         )
-        principal, floor = ground.truth.principal, ground.noise_floor
-        assert floor is not None  # Computed, since ``halves`` is given.
+        principal, error = ground.truth.principal, ground.error
+        assert error is not None  # The matrix is sampled.
         truth = {
             **generation_figures(folder, config.successor),
             "store": str(ground.path),
             "bins": config.successor.bins,
             "singular_values": principal.singular_values.tolist(),
             "energy_captured": principal.energy_captured().tolist(),
-            "standard_error": ground.standard_error,
-            "noise_floor": floor.tolist(),
+            "standard_error": error.standard_error,
+            "noise_floor": error.noise_floor.tolist(),
         }
         sections = [_truth_section(config, folder, ground, truth, arena)]
 
@@ -310,7 +310,7 @@ def _truth_section(
             for name in ("transitions", "seconds", "transitions_per_second")
         ),
         ("standard error of an entry (root mean square)", truth["standard_error"]),
-        (f"noise floor at d = {d}", ground.floor(d)),
+        (f"noise floor at d = {d}", floor[d - 1]),
     ]
     components = (
         plot_learned_components(ground.truth, {}, d),
@@ -365,7 +365,7 @@ def _recipe_section(
     curves = _drawn(
         folder,
         f"curves_{recipe}",
-        plot_distances(runs, ground.floor(d)),
+        plot_distances(runs, None if ground.error is None else ground.error.floor(d)),
         f"Subspace distance at d = {d} against updates; dashed: the noise floor.",
     )
     names = [name for name in rows[0] if name not in ("recipe", "d")]

@@ -233,8 +233,8 @@ class SamplingError:
     standard_error: float
 
     def floor(self, d: int) -> float | None:
-        """Return the noise floor at d, or None if it was not computed up to d."""
-        return float(self.noise_floor[d - 1]) if d <= len(self.noise_floor) else None
+        """Return the noise floor at d; None if it is zero or was not computed up to d."""
+        return float(self.noise_floor[d - 1]) or None if d <= len(self.noise_floor) else None
 
 
 def sampling_error(

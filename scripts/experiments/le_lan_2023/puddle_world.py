@@ -183,8 +183,9 @@ def members_of(config: Config) -> list[tuple[int, int]]:
 
 def frame(run: Run[Config], label: str, found: Mapping[str, Any]) -> Frame:
     """List subspace distances: a row each run and step."""
+    error = run.shared.error
     members = [
-        {"d": d, "seed": seed, "noise_floor": run.shared.floor(d)}
+        {"d": d, "seed": seed, "noise_floor": error and error.floor(d)}
         for d, seed in members_of(run.config)
     ]
     return Frame.of_history(found["history"], members, method=label)
