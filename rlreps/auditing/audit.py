@@ -19,13 +19,13 @@ from rlreps.auditing.findings import (
     FeatureFindings,
 )
 from rlreps.auditing.measures import (
+    PENALTIES,
     DoubleArray,
     captured,
     draw_pairs,
     examine,
     explained,
     find_aliases,
-    fit_ridge,
     held_out,
     spans_of,
     standardise,
@@ -34,6 +34,7 @@ from rlreps.auditing.recorded import RecordedTruth, estimate_truth
 from rlreps.errors import InputError, require, require_positive
 from rlreps.formatting import format_number
 from rlreps.numerics import as_real, bytes_of
+from rlreps.subspace import ridge_by_leave_one_out
 from rlreps.successor import FitConfig, GroundTruth, Transitions
 from rlreps.successor.fitting.data import as_transitions
 from rlreps.typing import ArrayLike
@@ -238,8 +239,8 @@ class _Baselines:
                 continue
             for draw, order in enumerate(self._orders):
                 known, test = order[:count], order[self._most :][:_STATES]
-                predicted = fit_ridge(features[known], self._values[known], features[test])
-                scores[row, draw] = explained(self._values[test], predicted)
+                ridge = ridge_by_leave_one_out(features[known], self._values[known], PENALTIES)
+                scores[row, draw] = explained(self._values[test], ridge.predict(features[test]))
         found: DoubleArray = scores.mean(axis=1)
         return found
 

@@ -15,6 +15,7 @@ import scipy
 
 from rlreps.config import checked
 from rlreps.errors import require_memory
+from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.subspace.svd import relative_tolerance
 
 DoubleArray = npt.NDArray[np.float64]
@@ -25,7 +26,8 @@ _DUPLICATE = 0.999
 _RANKME = 1e-7
 """ε of Garrido et al. 2023."""
 _DIGITS = 1e-7
-_PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
+PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
+"""Candidates of ridge regressions, in units of the largest eigenvalue."""
 _NEAR, _FAR = 0.01, 0.5
 _STATES = 500
 """Largest number of states whose neighbours are searched."""
@@ -92,10 +94,10 @@ def held_out(features: np.ndarray, components: DoubleArray, seed: int = 0) -> Do
     """
     units = standardise(features)
     halves = np.array_split(np.random.default_rng(seed).permutation(len(units)), 2)
-    scores = [
-        explained(components[test], fit_ridge(units[train], components[train], units[test]))
-        for train, test in (halves, halves[::-1])
-    ]
+    scores = []
+    for train, test in (halves, halves[::-1]):
+        ridge = ridge_by_leave_one_out(units[train], components[train], PENALTIES)
+        scores.append(explained(components[test], ridge.predict(units[test])))
     mean: DoubleArray = np.mean(scores, axis=0)
     return mean
 
@@ -107,40 +109,6 @@ def explained(values: DoubleArray, predicted: DoubleArray) -> DoubleArray:
     share = missed / np.maximum(spread, np.finfo(np.float64).tiny)
     score: DoubleArray = np.maximum(1.0 - share, -1.0)
     return score
-
-
-def fit_ridge(features: DoubleArray, targets: DoubleArray, at: DoubleArray) -> DoubleArray:
-    """Predict targets by ridge regression with an intercept; leave-one-out chooses the penalty.
-
-    Args:
-        features: [m, p] of the labelled states.
-        targets: [m, k]; each has a penalty of its own.
-        at: [l, p] features of the states to predict.
-
-    Returns:
-        [l, k] predictions.
-    """
-    count, means, middle = len(features), features.mean(axis=0), targets.mean(axis=0)
-    centred, values = features - means, targets - middle
-    left, lengths, right = decompose_by_gram(centred)
-    if not lengths.size:
-        return np.broadcast_to(middle, (len(at), targets.shape[1]))
-    squares = np.square(lengths)
-    along, leverages = left.T @ values, np.square(left)
-    best = np.full(targets.shape[1], np.inf)
-    weights = np.zeros_like(along)
-    for penalty in _PENALTIES * squares.max():
-        shrunk = squares / (squares + penalty)
-        left_out = np.maximum(1.0 - 1.0 / count - leverages @ shrunk, 1e-12)
-        errors = np.sum(
-            np.square((values - left @ (shrunk[:, None] * along)) / left_out[:, None]), axis=0
-        )
-        better = errors < best
-        best = np.where(better, errors, best)
-        candidate = (shrunk / lengths)[:, None] * along
-        weights = np.where(better[None, :], candidate, weights)
-    predicted: DoubleArray = middle + (at - means) @ (right @ weights)
-    return predicted
 
 
 def decompose_by_gram(

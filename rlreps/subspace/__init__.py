@@ -42,6 +42,7 @@ from rlreps.subspace.reconstruction import (
     reconstruction_errors,
     relative_loss,
 )
+from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.subspace.row_blocks import (
     ArrayBlocks,
     CentredBlocks,
@@ -105,6 +106,7 @@ __all__ = [
     "relative_loss",
     "relative_tolerance",
     "representation_loss",
+    "ridge_by_leave_one_out",
     "ritz_spectrum",
     "second_moments",
     "subspace_distance",

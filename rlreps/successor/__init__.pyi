@@ -1,6 +1,5 @@
 from .fitting.data import Transitions as Transitions
 from .fitting.fit import fit as fit
-from .fitting.forward_backward import unexplained_share as unexplained_share
 from .fitting.methods import FitConfig as FitConfig
 from .fitting.methods import LeastSquaresFit as LeastSquaresFit
 from .fitting.methods import TemporalDifferences as TemporalDifferences

@@ -12,7 +12,6 @@ is the truncated singular value decomposition of m (Blier, Tallec & Ollivier 202
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -26,6 +25,7 @@ from rlreps.encoders import Encoder, Params, TwoTowers
 from rlreps.losses.base import Encode
 from rlreps.losses.low_rank import TDLowRank
 from rlreps.numerics import take_rows
+from rlreps.subspace.ridge import ridge_by_leave_one_out as ridge_by_leave_one_out
 
 # --- Encoders of states with actions --------------------------------------------------------------
 
@@ -189,101 +189,3 @@ class ForwardBackwardLoss(TDLowRank):
     def parts(self, params: Params, encode: Encode, batch: Batch) -> tuple[Array, Array, Array]:
         here, reached, there = jnp.split(encode(params, batch.inputs), 3, axis=1)
         return here, reached, there
-
-
-# --- Sums along episodes --------------------------------------------------------------------------
-
-
-def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) -> np.ndarray:
-    """Compute the discounted sum of cumulants from each row to the end of its episode, [N, k].
-
-    Row t gets Σ_{j≥0} γʲ c(s_{t+j+1}). Its expectation given (s, a) is
-    ∫ m(s, a, s⁺) c(s⁺) rho(ds⁺) if the episode is not cut.
-
-    Args:
-        cumulants: c(s') of every row, [N, k].
-        ends: Whether a row is the last of its episode, [N].
-        discount: γ.
-    """
-    sums = np.empty_like(cumulants)
-    running = np.zeros(cumulants.shape[1:], np.float64)
-    for row in range(len(cumulants) - 1, -1, -1):
-        running = cumulants[row] + (0.0 if ends[row] else discount) * running
-        sums[row] = running
-    return sums
-
-
-# --- Ridge regression with leave-one-out ----------------------------------------------------------
-
-
-class Ridge(NamedTuple):
-    """A ridge regression of one or m columns; the leave-one-out error chooses each column's λ.
-
-    Attributes:
-        weights: [d] or [d, m].
-        intercept: Not penalised, [] or [m].
-        strength: λ of ‖y − Φw − c‖² + λ‖w‖², [] or [m].
-        error: Mean squared leave-one-out error at this λ, [] or [m].
-    """
-
-    weights: np.ndarray
-    intercept: np.ndarray
-    strength: np.ndarray
-    error: np.ndarray
-
-
-STRENGTHS = np.logspace(-10.0, 2.0, 49)
-"""Candidates for λ, in units of the largest eigenvalue of ΦᵀΦ."""
-
-
-def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
-    """Fit targets [n] or [n, m] on features [n, d], each column with the λ of least error.
-
-    The leave-one-out error is exact and needs no refitting (Allen 1974, PRESS). Its residuals are
-    (y − ŷ)/(1 − h), where ŷ and the leverages h are those of the fit to all rows.
-    """
-    features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
-    centre, mean = features.mean(axis=0), targets.mean(axis=0)
-    centred = (targets - mean).reshape(len(targets), -1)
-    left, values, right = np.linalg.svd(features - centre, full_matrices=False)
-    overlap = left.T @ centred
-    largest = max(float(values[0]) ** 2, np.finfo(np.float64).tiny)
-    strengths, errors = STRENGTHS * largest, []
-    for strength in strengths:
-        shrunk = values**2 / (values**2 + strength)
-        residuals = centred - left @ (shrunk[:, None] * overlap)
-        leverages = 1.0 / len(targets) + np.square(left) @ shrunk
-        # With leverage 1, the other rows do not determine the prediction for this row.
-        residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
-        errors.append(np.mean(np.square(residuals), axis=0))
-    best = np.argmin(errors, axis=0)
-    chosen = strengths[best]
-    shrinkage = values[:, None] / (values[:, None] ** 2 + chosen[None])
-    weights = (right.T @ (shrinkage * overlap)).reshape(features.shape[1:] + targets.shape[1:])
-    strength, error = (part.reshape(targets.shape[1:]) for part in (chosen, np.min(errors, axis=0)))
-    return Ridge(weights, mean - centre @ weights, strength, error)
-
-
-def unexplained_share(
-    candidates: Sequence[np.ndarray], values: np.ndarray, labelled: np.ndarray
-) -> float:
-    """Fit values [n, m] at labelled states and compute the mean 1 - R² at the other states.
-
-    Args:
-        candidates: Tables [n, d]; each value function uses the table with the smallest
-            leave-one-out error.
-        values: m value functions, [n, m].
-        labelled: Indices of states.
-    """
-    fits = [ridge_by_leave_one_out(table[labelled], values[labelled]) for table in candidates]
-    chosen = np.argmin([ridge.error for ridge in fits], axis=0)
-    rest = np.delete(np.arange(len(values)), labelled)
-    predicted = np.stack(
-        [
-            table[rest] @ ridge.weights + ridge.intercept
-            for table, ridge in zip(candidates, fits, strict=True)
-        ]
-    )[chosen, :, np.arange(values.shape[1])].T
-    held_out = values[rest]
-    residual = np.sum(np.square(held_out - predicted), axis=0)
-    return float(np.mean(residual / np.sum(np.square(held_out - held_out.mean(axis=0)), axis=0)))

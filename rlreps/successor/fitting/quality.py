@@ -28,7 +28,6 @@ from rlreps.successor.fitting.basis import (
 )
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.forward_backward import discounted_sums
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 
 NUM_CUMULANTS = 32
@@ -275,6 +274,25 @@ def measure_quality(
         untried=untried,
         effective_rows=_effective_rows(solution, factors),
     )
+
+
+def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) -> np.ndarray:
+    """Compute the discounted sum of cumulants from each row to the end of its episode, [N, k].
+
+    Row t gets Σ_{j≥0} γʲ c(s_{t+j+1}). Its expectation given (s, a) is
+    ∫ m(s, a, s⁺) c(s⁺) rho(ds⁺) if the episode is not cut.
+
+    Args:
+        cumulants: c(s') of every row, [N, k].
+        ends: Whether a row is the last of its episode, [N].
+        discount: γ.
+    """
+    sums = np.empty_like(cumulants)
+    running = np.zeros(cumulants.shape[1:], np.float64)
+    for row in range(len(cumulants) - 1, -1, -1):
+        running = cumulants[row] + (0.0 if ends[row] else discount) * running
+        sums[row] = running
+    return sums
 
 
 def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> float:

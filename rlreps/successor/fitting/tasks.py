@@ -9,8 +9,8 @@ import numpy as np
 
 from rlreps.errors import FitWarning, require
 from rlreps.numerics import bytes_of, effective_number
+from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
-from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
 

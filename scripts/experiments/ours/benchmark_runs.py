@@ -31,7 +31,6 @@ from rlreps.losses import CumulantDifferences
 from rlreps.runs import progress_bar
 from rlreps.study import Frame, Run, in_path, read_released
 from rlreps.subspace import orthonormal_basis
-from rlreps.successor import unexplained_share
 from rlreps.training import Learner, Optimizer, TrainingResult, stack, train_population
 from rlreps.worlds import load
 
@@ -335,7 +334,9 @@ def explained(config: Config, world: KnownChain, features: Array, seed: int) -> 
     values = few_labels.value_functions(world.model, world.places, how, seed)
     rng = np.random.default_rng((seed, 1))
     orders = (rng.permutation(len(basis))[: config.labels] for _ in range(config.draws))
-    return 1.0 - float(np.mean([unexplained_share([basis], values, each) for each in orders]))
+    return 1.0 - float(
+        np.mean([few_labels.unexplained_share([basis], values, each) for each in orders])
+    )
 
 
 CELL = "{row.method}-{world}-{d}"

@@ -30,7 +30,7 @@ intervals that are not adjusted for their number; the table has the goal's adjus
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,7 +61,7 @@ from rlreps.study import (
     product_cells,
     tabulate_wide,
 )
-from rlreps.successor import unexplained_share
+from rlreps.subspace import ridge_by_leave_one_out
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"
@@ -186,6 +186,28 @@ def _drawn(
     """Draw functions of a family, and return their values at places, [n, number]."""
     params = family.init(seed_key(seed, part), number)
     return np.asarray(family.apply(params, jnp.asarray(places)), np.float64)
+
+
+def unexplained_share(
+    candidates: Sequence[np.ndarray], values: np.ndarray, labelled: np.ndarray
+) -> float:
+    """Fit values [n, m] at labelled states and compute the mean 1 - R² at the other states.
+
+    Args:
+        candidates: Tables [n, d]; each value function uses the table with the smallest
+            leave-one-out error.
+        values: m value functions, [n, m].
+        labelled: Indices of states.
+    """
+    fits = [ridge_by_leave_one_out(table[labelled], values[labelled]) for table in candidates]
+    chosen = np.argmin([ridge.error for ridge in fits], axis=0)
+    rest = np.delete(np.arange(len(values)), labelled)
+    predicted = np.stack(
+        [ridge.predict(table[rest]) for table, ridge in zip(candidates, fits, strict=True)]
+    )[chosen, :, np.arange(values.shape[1])].T
+    held_out = values[rest]
+    residual = np.sum(np.square(held_out - predicted), axis=0)
+    return float(np.mean(residual / np.sum(np.square(held_out - held_out.mean(axis=0)), axis=0)))
 
 
 def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]:

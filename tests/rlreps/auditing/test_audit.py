@@ -14,7 +14,6 @@ from rlreps.auditing.measures import (
     draw_pairs,
     examine,
     find_aliases,
-    fit_ridge,
     held_out,
     spans_of,
 )
@@ -186,32 +185,6 @@ def test_components_of_a_truth_that_is_centred_by_rows_may_be_the_constant(truth
     assert found.components[0] == pytest.approx(1.0)
     assert found.without_intercept[0] < 0.5
     assert other.distance(sound, 1, intercept=True) < 1e-6 < other.distance(sound, 1)
-
-
-@pytest.mark.parametrize("rows", [9, 30])
-def test_ridge_predicts_with_the_penalty_of_the_least_leave_one_out_error(rows, random):
-    features, at = random.normal(size=(rows, 12)), random.normal(size=(4, 12))
-    target = features[:, 0] + random.normal(size=rows)
-
-    def fit(kept, penalty, places):
-        means, middle = features[kept].mean(axis=0), target[kept].mean()
-        gram = (features[kept] - means).T @ (features[kept] - means) + penalty * np.eye(12)
-        weights = np.linalg.solve(gram, (features[kept] - means).T @ (target[kept] - middle))
-        return middle + (places - means) @ weights
-
-    everything = np.arange(rows)
-    scale = np.linalg.norm(features - features.mean(axis=0), 2) ** 2
-    penalties = scale * 10.0 ** np.arange(-8.0, 2.0)
-    errors = [
-        sum(
-            (target[i] - fit(np.delete(everything, i), penalty, features[i : i + 1])[0]) ** 2
-            for i in everything
-        )
-        for penalty in penalties
-    ]
-    found = fit_ridge(features, target[:, None], at)[:, 0]
-    expected = fit(everything, penalties[np.argmin(errors)], at)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 # Health.

@@ -13,9 +13,9 @@ from rlreps.experiments.ours.few_labels import (
     LEARNED,
     NETWORKS,
     Config,
+    unexplained_share,
 )
 from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, CellModel
-from rlreps.successor.fitting.forward_backward import unexplained_share
 
 
 @pytest.fixture

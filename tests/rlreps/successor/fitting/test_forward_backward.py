@@ -8,13 +8,10 @@ import numpy as np
 
 from rlreps.losses.low_rank import orthonormality_loss, td_loss
 from rlreps.successor.fitting.forward_backward import (
-    STRENGTHS,
     Inputs,
     StateActions,
     Step,
     TransitionSource,
-    discounted_sums,
-    ridge_by_leave_one_out,
 )
 
 
@@ -82,41 +79,6 @@ def test_orthonormality_is_estimated_without_bias():
     moment = rows.T @ rows / 5
     expected = np.sum((moment - np.eye(2)) ** 2) - 2
     np.testing.assert_allclose(np.mean(every), expected, rtol=1e-5)
-
-
-def test_sums_along_episodes_end_with_them():
-    cumulants = np.random.default_rng(0).normal(size=(7, 2))
-    found = discounted_sums(cumulants, np.array([0, 0, 1, 1, 0, 0, 1], bool), 0.7)
-    for row, last in enumerate([2, 2, 2, 3, 6, 6, 6]):
-        powers = 0.7 ** np.arange(last + 1 - row)
-        np.testing.assert_allclose(found[row], powers @ cumulants[row : last + 1], atol=1e-12)
-
-
-def test_the_strength_and_error_of_ridge_are_those_of_leaving_every_row_out():
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(12, 5)) * [4.0, 2.0, 1.0, 0.5, 0.1]
-    targets = features @ rng.normal(size=5) + 3.0 + rng.normal(size=12)
-    found = ridge_by_leave_one_out(features, targets)
-    largest = np.linalg.svd(features - features.mean(axis=0), compute_uv=False)[0] ** 2
-
-    def fitted(rows, strength):
-        design = np.column_stack([features[rows], np.ones(len(rows))])
-        penalty = strength * np.diag([1.0] * 5 + [0.0])
-        return np.linalg.solve(design.T @ design + penalty, design.T @ targets[rows])
-
-    errors = []
-    for strength in STRENGTHS * largest:
-        residuals = []
-        for row in range(12):
-            weights = fitted(np.delete(np.arange(12), row), strength)
-            residuals.append(targets[row] - features[row] @ weights[:5] - weights[5])
-        errors.append(np.mean(np.square(residuals)))
-    best = int(np.argmin(errors))
-    assert 0 < best < len(STRENGTHS) - 1
-    np.testing.assert_allclose(found.strength, STRENGTHS[best] * largest)
-    np.testing.assert_allclose(found.error, errors[best], rtol=1e-9)
-    weights = fitted(np.arange(12), found.strength)
-    np.testing.assert_allclose([*found.weights, found.intercept], weights, rtol=1e-9)
 
 
 def test_batches_of_transitions_keep_the_types_and_shapes_of_their_parts():

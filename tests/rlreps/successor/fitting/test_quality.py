@@ -13,7 +13,12 @@ from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import Factors, decompose
 from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.quality import measure_quality, random_cumulants, to_steps
+from rlreps.successor.fitting.quality import (
+    discounted_sums,
+    measure_quality,
+    random_cumulants,
+    to_steps,
+)
 
 GAMMA = 0.9
 
@@ -253,3 +258,11 @@ def test_records_that_are_cut_after_a_few_steps_do_not_judge_a_long_horizon():
     with pytest.warns(FitWarning, match="too short to judge the fit.* discount of 0.22;"):
         rep = fit(data, num_features=2, discount=0.98)
     assert rep.quality.horizon == pytest.approx(0.02 / (1.0 - 0.05**0.5))
+
+
+def test_sums_along_episodes_end_with_them():
+    cumulants = np.random.default_rng(0).normal(size=(7, 2))
+    found = discounted_sums(cumulants, np.array([0, 0, 1, 1, 0, 0, 1], bool), 0.7)
+    for row, last in enumerate([2, 2, 2, 3, 6, 6, 6]):
+        powers = 0.7 ** np.arange(last + 1 - row)
+        np.testing.assert_allclose(found[row], powers @ cumulants[row : last + 1], atol=1e-12)

@@ -1,0 +1,64 @@
+"""Ridge regression whose penalty the exact leave-one-out error chooses."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Ridge(NamedTuple):
+    """A ridge regression of one or m columns; the leave-one-out error chooses each column's λ.
+
+    Attributes:
+        weights: [d] or [d, m].
+        intercept: Not penalised, [] or [m].
+        strength: λ of ‖y − Φw − c‖² + λ‖w‖², [] or [m].
+        error: Mean squared leave-one-out error at this λ, [] or [m].
+    """
+
+    weights: np.ndarray
+    intercept: np.ndarray
+    strength: np.ndarray
+    error: np.ndarray
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """Predict targets [l] or [l, m] from features [l, d]."""
+        return np.asarray(features @ self.weights + self.intercept)
+
+
+STRENGTHS = np.logspace(-10.0, 2.0, 49)
+"""Candidates for λ, in units of the largest eigenvalue of ΦᵀΦ."""
+
+
+def ridge_by_leave_one_out(
+    features: np.ndarray, targets: np.ndarray, candidates: np.ndarray = STRENGTHS
+) -> Ridge:
+    """Fit targets [n] or [n, m] on features [n, d], each column with the λ of least error.
+
+    The leave-one-out error is exact and needs no refitting (Allen 1974, PRESS). Its residuals are
+    (y − ŷ)/(1 − h), where ŷ and the leverages h are those of the fit to all rows.
+
+    Args:
+        features: Φ; means are subtracted.
+        targets: y.
+        candidates: Candidates for λ, in units of the largest eigenvalue of ΦᵀΦ.
+    """
+    features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
+    centre, mean = features.mean(axis=0), targets.mean(axis=0)
+    centred = (targets - mean).reshape(len(targets), -1)
+    left, values, right = np.linalg.svd(features - centre, full_matrices=False)
+    overlap = left.T @ centred
+    largest = max(float(values[0]) ** 2, np.finfo(np.float64).tiny)
+    strengths, errors = candidates * largest, []
+    for strength in strengths:
+        shrunk = values**2 / (values**2 + strength)
+        residuals = centred - left @ (shrunk[:, None] * overlap)
+        leverages = 1.0 / len(targets) + np.square(left) @ shrunk
+        # With leverage 1, the other rows do not determine the prediction for this row.
+        residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
+        errors.append(np.mean(np.square(residuals), axis=0))
+    best = np.argmin(errors, axis=0)
+    chosen = strengths[best]
+    shrinkage = values[:, None] / (values[:, None] ** 2 + chosen[None])
+    weights = (right.T @ (shrinkage * overlap)).reshape(features.shape[1:] + targets.shape[1:])
+    strength, error = (part.reshape(targets.shape[1:]) for part in (chosen, np.min(errors, axis=0)))
+    return Ridge(weights, mean - centre @ weights, strength, error)

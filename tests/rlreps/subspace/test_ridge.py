@@ -1,0 +1,57 @@
+"""Ridge regression against refitting without each row."""
+
+import numpy as np
+import pytest
+
+from rlreps.subspace import ridge_by_leave_one_out
+from rlreps.subspace.ridge import STRENGTHS
+
+COARSE = 10.0 ** np.arange(-8.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "candidates", "tolerance"),
+    [(12, STRENGTHS, 1e-9), (30, COARSE, 1e-9), (5, COARSE, 1e-4)],
+)
+def test_the_strength_and_error_of_ridge_are_those_of_leaving_every_row_out(
+    rows, candidates, tolerance
+):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(rows, 5)) * [4.0, 2.0, 1.0, 0.5, 0.1]
+    targets = features @ rng.normal(size=5) + 3.0 + rng.normal(size=rows)
+    found = ridge_by_leave_one_out(features, targets, candidates)
+    largest = np.linalg.svd(features - features.mean(axis=0), compute_uv=False)[0] ** 2
+
+    def fitted(kept, strength):
+        design = np.column_stack([features[kept], np.ones(len(kept))])
+        penalty = strength * np.diag([1.0] * 5 + [0.0])
+        return np.linalg.solve(design.T @ design + penalty, design.T @ targets[kept])
+
+    errors = []
+    for strength in candidates * largest:
+        residuals = []
+        for row in range(rows):
+            weights = fitted(np.delete(np.arange(rows), row), strength)
+            residuals.append(targets[row] - features[row] @ weights[:5] - weights[5])
+        errors.append(np.mean(np.square(residuals)))
+    best = int(np.argmin(errors))
+    assert 0 < best < len(candidates) - 1
+    np.testing.assert_allclose(found.strength, candidates[best] * largest)
+    np.testing.assert_allclose(found.error, errors[best], rtol=tolerance)
+    weights = fitted(np.arange(rows), found.strength)
+    np.testing.assert_allclose([*found.weights, found.intercept], weights, rtol=tolerance)
+    predicted = features @ weights[:5] + weights[5]
+    np.testing.assert_allclose(found.predict(features), predicted, rtol=tolerance)
+
+
+def test_each_column_of_targets_has_its_own_strength():
+    random = np.random.default_rng(0)
+    features = random.normal(size=(20, 6))
+    noise = random.normal(size=(20, 2))
+    targets = noise + [8.0, 0.0] * (features @ random.normal(size=(6, 1)))
+    both = ridge_by_leave_one_out(features, targets)
+    assert both.strength[0] < both.strength[1]
+    for column in range(2):
+        alone = ridge_by_leave_one_out(features, targets[:, column])
+        for part, whole in zip(alone, both, strict=True):
+            np.testing.assert_allclose(part, whole[..., column], rtol=1e-9)
