@@ -15,11 +15,11 @@ from gymnasium import spaces
 
 from rlreps.encoders import channels_first
 from rlreps.errors import InputError
+from rlreps.typing import DoubleArray
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 """Observations that agents see: float32, or bytes, which a Q-network divides by 255."""
 
-DoubleArray = npt.NDArray[np.float64]
 
 LARGEST_RANGE = 2e6
 """A coordinate with a larger range counts as unbounded: scaling would make it zero."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from rlreps.app.generation import generate
 from rlreps.auditing import audit
@@ -25,8 +24,7 @@ from rlreps.successor import (
     load_ground_truth,
     save_matrix,
 )
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 UNITS = 64
 SEEDS = 2

@@ -16,7 +16,7 @@ from rlreps.plotting.lines import have_intervals
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table, with_interval
 from rlreps.runs.folder import RunFolder
-from rlreps.stats import DoubleArray
+from rlreps.typing import DoubleArray
 
 CURVES = "learning-curves.png"
 MEASURES = {

@@ -20,7 +20,6 @@ from rlreps.auditing.findings import (
 )
 from rlreps.auditing.measures import (
     PENALTIES,
-    DoubleArray,
     captured,
     draw_pairs,
     examine,
@@ -37,7 +36,7 @@ from rlreps.numerics import as_real, bytes_of
 from rlreps.subspace import ridge_by_leave_one_out
 from rlreps.successor import FitConfig, GroundTruth, Transitions
 from rlreps.successor.fitting.data import as_transitions
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 
 Features: TypeAlias = ArrayLike | Callable[[Any], ArrayLike]
 """Features of all states [n, p] or rows [N, p], or a function of observations that returns them."""

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlreps.auditing.measures import DoubleArray, Health
+from rlreps.auditing.measures import Health
+from rlreps.typing import DoubleArray
 
 COLLAPSED = 2.0
 LOW_RANK, ENOUGH = 0.25, 10

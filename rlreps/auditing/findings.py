@@ -9,12 +9,13 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.auditing.defects import Defect
-from rlreps.auditing.measures import DoubleArray, Health
+from rlreps.auditing.measures import Health
 from rlreps.files import write_atomically
 from rlreps.plotting import Line, Panel, plot_components, plot_pairs, plot_panels, save_figure
 from rlreps.report.table import Table
 from rlreps.subspace import align
 from rlreps.successor import GroundTruth
+from rlreps.typing import DoubleArray
 
 LEADING = (1, 2, 5, 10, 20, 50)
 """Numbers of leading components whose captured shares are listed."""

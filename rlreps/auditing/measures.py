@@ -17,8 +17,7 @@ from rlreps.config import checked
 from rlreps.errors import require_memory
 from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.subspace.svd import relative_tolerance
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 DORMANT = 0.025
 """τ of Sokar et al. 2023: a unit at or below this share of the mean activation is dormant."""

@@ -12,6 +12,7 @@ from rlreps.config import checked, configurable, interval, size
 from rlreps.encoders.base import Encoder, Params
 from rlreps.encoders.networks import init_layers, require_coordinates
 from rlreps.errors import require, require_positive
+from rlreps.typing import DoubleArray
 
 _KNEE = 3.0
 """Frequency above which ``cosine_products`` are scaled down."""
@@ -49,10 +50,10 @@ def _factors(inputs: Array, frequencies: int) -> Array:
     return jnp.cos(angles) * jnp.asarray(norms, inputs.dtype)[None, None, :]
 
 
-def _scales(coordinates: int, frequencies: int) -> npt.NDArray[np.float64]:
+def _scales(coordinates: int, frequencies: int) -> DoubleArray:
     """Compute (1 + |j|²/9)^(-1/2) for all vectors j of frequencies, [(1 + frequencies)^c]."""
     squares = sum(np.square(np.indices((1 + frequencies,) * coordinates)))
-    scales: npt.NDArray[np.float64] = (1.0 + np.ravel(squares) / _KNEE**2) ** -0.5
+    scales: DoubleArray = (1.0 + np.ravel(squares) / _KNEE**2) ** -0.5
     return scales
 
 

@@ -29,6 +29,7 @@ from rlreps.errors import require
 from rlreps.numerics import bytes_of
 from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
 from rlreps.successor.measure.grids import BoxGrid
+from rlreps.typing import DoubleArray
 
 SCRIPTS = ("data.js", "sums.js", "drawing.js", "interface.js")
 """Modules of the page's script. A module imports from those before it; no two share a name."""
@@ -50,7 +51,7 @@ class Frames(NamedTuple):
 
     images: npt.NDArray[np.uint8]
     axes: tuple[str, ...]
-    places: npt.NDArray[np.float64]
+    places: DoubleArray
     values: Mapping[str, Sequence[str]]
     total: int
 
@@ -70,7 +71,7 @@ class MapGrid:
     grid: BoxGrid
     states: npt.NDArray[np.int64]
     shown: npt.NDArray[np.int64]
-    outlines: Sequence[npt.NDArray[np.float64]] = ()
+    outlines: Sequence[DoubleArray] = ()
     frames: Frames | None = None
 
     @property

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from rlreps.encoders.networks import channels_first
 from rlreps.errors import require, require_positive
 from rlreps.plotting.maps import MOST_MAPS, add_signed_bar, draw_signed, magnitudes
-from rlreps.plotting.style import OKABE_ITO, DoubleArray, styled
-from rlreps.typing import ArrayLike
+from rlreps.plotting.style import OKABE_ITO, styled
+from rlreps.typing import ArrayLike, DoubleArray
 
 _SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
 """Inches: width of one small image, width of row labels, height of the figure's margins, and height

@@ -19,9 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from rlreps.errors import InputError, require, require_choice
-from rlreps.plotting.style import MUTED, DoubleArray, plain_log_ticks, series_style, styled
+from rlreps.plotting.style import MUTED, plain_log_ticks, series_style, styled
 from rlreps.stats import FEWEST_BANDED, interquartile_mean_interval, mean_interval
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 

@@ -21,13 +21,12 @@ from rlreps.plotting.style import (
     MISSING,
     MUTED,
     OKABE_ITO,
-    DoubleArray,
     plain_log_ticks,
     signed_colormap,
     styled,
 )
 from rlreps.successor.measure.grids import BoxGrid, Grid
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 
 _MOST_PAIRS = 40
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axis import Axis
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
@@ -18,7 +16,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rlreps.errors import require, require_choice
 from rlreps.files import require_output, write_atomically
 
-DoubleArray = npt.NDArray[np.float64]
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 

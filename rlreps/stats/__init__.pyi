@@ -12,7 +12,6 @@ from .contrasts import interval_columns as interval_columns
 from .contrasts import judge_family as judge_family
 from .contrasts import judge_share as judge_share
 from .intervals import FEWEST_BANDED as FEWEST_BANDED
-from .intervals import DoubleArray as DoubleArray
 from .intervals import Interval as Interval
 from .intervals import StandardError as StandardError
 from .intervals import aggregate as aggregate

@@ -22,7 +22,6 @@ from rlreps.config import checked
 from rlreps.errors import require
 from rlreps.formatting import format_number
 from rlreps.stats.intervals import (
-    DoubleArray,
     Interval,
     StandardError,
     detectable_difference,
@@ -35,6 +34,7 @@ from rlreps.stats.intervals import (
     standard_error,
     student_interval,
 )
+from rlreps.typing import DoubleArray
 
 VERDICTS: Mapping[bool | None, str] = {
     True: "holds",

@@ -36,13 +36,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy  # Loads its modules on first use: ``scipy.stats`` takes half a second.
 
 from rlreps.errors import InputError, require
-from rlreps.typing import ArrayLike
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import ArrayLike, DoubleArray
 
 FEWEST_BANDED = 5
 """Least number of runs for which pages and figures show an interval instead of the runs."""

@@ -16,7 +16,7 @@ from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import LearningRate, StreamingRule, require_batch
 from rlreps.streaming.rules.combining import shares
 from rlreps.streaming.rules.incremental_pca import IncrementalState
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 
 LEAST_UNIT = 2.0**-400
 """Unit of rows without differences. The squares of all units are float64 numbers."""
@@ -40,7 +40,7 @@ class Units(NamedTuple):
         unit: A power of two near the largest difference between a row so far and the origin.
     """
 
-    origin: npt.NDArray[np.float64]
+    origin: DoubleArray
     unit: float = LEAST_UNIT
 
     @classmethod
@@ -72,9 +72,9 @@ class Units(NamedTuple):
         """The unit of variances."""
         return self.unit**2
 
-    def relative(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def relative(self, rows: npt.NDArray[Any]) -> DoubleArray:
         """Return rows [n, features] less the origin, in units."""
-        relative: npt.NDArray[np.float64] = (rows - self.origin) / self.unit
+        relative: DoubleArray = (rows - self.origin) / self.unit
         return relative
 
     def _grown(self, rows: Any, most: float) -> Self:

@@ -14,11 +14,12 @@ from jax import Array
 from rlreps.errors import require
 from rlreps.numerics import jit
 from rlreps.streaming.centring import Centred, Units, all_finite, centred_rule, require_finite
-from rlreps.streaming.moments import FADING, DoubleArray, Moments, no_moments, take_in
+from rlreps.streaming.moments import FADING, Moments, no_moments, take_in
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
 from rlreps.streaming.rules.factor import ImplicitKrasulina
+from rlreps.typing import DoubleArray
 
 try:
     from scipy import sparse

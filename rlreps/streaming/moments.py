@@ -3,9 +3,8 @@
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 FADING = 2.0
 """Exponent of the weights in a stream's variances: the t-th of n rows has weight (t/n)²."""

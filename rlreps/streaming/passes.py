@@ -16,6 +16,7 @@ from jax import Array
 from rlreps.errors import require, require_positive
 from rlreps.numerics import PRNG, compile_once
 from rlreps.streaming.rules.base import StreamingRule
+from rlreps.typing import DoubleArray
 
 MakeRule = Callable[[Array], StreamingRule]
 """Initial learning rate, [] → rule."""
@@ -57,9 +58,9 @@ class PassResult(NamedTuple):
     """
 
     rows_seen: npt.NDArray[np.int64]
-    seconds: npt.NDArray[np.float64]
-    workers: npt.NDArray[np.float64]
-    figures: npt.NDArray[np.float64]
+    seconds: DoubleArray
+    workers: DoubleArray
+    figures: DoubleArray
     components: npt.NDArray[np.float32]
 
 

@@ -20,9 +20,9 @@ from rlreps.streaming.centring import (
     centred_rule,
     require_finite,
 )
-from rlreps.streaming.moments import DoubleArray
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
+from rlreps.typing import DoubleArray
 
 try:
     from river.base import Transformer

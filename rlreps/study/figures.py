@@ -7,7 +7,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps import subspace
@@ -21,12 +20,10 @@ from rlreps.plotting import (
 from rlreps.plotting.lines import over_runs
 from rlreps.study.frame import Frame, TableRows, aggregate_units, fields_of
 from rlreps.study.results import Axis, Chosen, Metric, Results, select_rows, text_of
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 
 Shown = tuple[Path, str]
 """Path of a figure and its caption."""
-
-DoubleArray = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

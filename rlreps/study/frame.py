@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.stats import DoubleArray, Sample, aggregate
-from rlreps.typing import ArrayLike
+from rlreps.stats import Sample, aggregate
+from rlreps.typing import ArrayLike, DoubleArray
 
 Column = npt.NDArray[Any]
 TableRows = Sequence[Mapping[str, object]]

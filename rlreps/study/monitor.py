@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlreps.errors import InputError, require
 from rlreps.files import parse_json, read_lines
+from rlreps.typing import DoubleArray
 
 _WINDOWS = 10
 _NAME = "monitor.csv"
@@ -27,9 +27,9 @@ class Monitored(NamedTuple):
     """
 
     environments: Sequence[str]
-    steps: npt.NDArray[np.float64]
+    steps: DoubleArray
     longest: float
-    returns: npt.NDArray[np.float64]
+    returns: DoubleArray
 
 
 def find_monitors(path: Path) -> dict[str, Path]:
@@ -72,7 +72,7 @@ def read_monitors(results: Mapping[str, Sequence[Path]]) -> dict[str, Monitored]
     return found
 
 
-def _read_training(path: Path) -> tuple[set[str], npt.NDArray[np.float64]]:
+def _read_training(path: Path) -> tuple[set[str], DoubleArray]:
     """Return names of environments, and episodes in order of their ends, [episodes, 3]."""
     files = [path] if path.is_file() else _files(path)
     require(bool(files), f"files of Stable-Baselines3 called *{_NAME}", str(path))
@@ -82,9 +82,7 @@ def _read_training(path: Path) -> tuple[set[str], npt.NDArray[np.float64]]:
     return {name for name, _ in logs}, episodes[np.argsort(episodes[:, 2], kind="stable")]
 
 
-def _mean_returns(
-    run: npt.NDArray[np.float64], steps: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def _mean_returns(run: DoubleArray, steps: DoubleArray) -> DoubleArray:
     """Return the mean return of the episodes that end in each window, [windows]."""
     means = np.full(len(steps), np.nan)
     window = np.searchsorted(steps, np.cumsum(run[:, 1]))
@@ -103,7 +101,7 @@ def _has_fields_of(header: bytes, line: bytes) -> bool:
     return line.count(b",") == header.count(b",") and not line.endswith(b",")
 
 
-def _read(path: Path) -> tuple[str, npt.NDArray[np.float64]]:
+def _read(path: Path) -> tuple[str, DoubleArray]:
     """Return the environment's name, and return, length and time of each episode, [episodes, 3]."""
     first, *lines = [*read_lines(path)] or [b""]
     ended = [line for line in lines if line.endswith(b"\n")]  # A training may be writing the last.

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rlreps.errors import InputError
 from rlreps.numerics import jit, require_array
 from rlreps.subspace.row_blocks import ArrayBlocks, CentredBlocks, Centring, centring_means
+from rlreps.typing import DoubleArray
 
 # Rows of a block. A block of a 10,000-column float32 matrix then stays inside the caches.
 _BLOCK_ROWS = 64
@@ -69,7 +70,7 @@ _MOMENT_ROWS = 4096
 """Rows held in float64 at a time: 26 MB for MNIST."""
 
 
-def second_moments(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def second_moments(rows: npt.NDArray[Any]) -> DoubleArray:
     """Compute Σ x xᵀ / n over rows x [n, features] in float64: the covariance of centred rows.
 
     Returns:

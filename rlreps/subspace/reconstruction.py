@@ -12,9 +12,7 @@ from rlreps.numerics import matmul
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.metrics import orthonormal_basis
 from rlreps.subspace.svd import relative_tolerance
-from rlreps.typing import ArrayLike
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import ArrayLike, DoubleArray
 
 
 class ExactComponents(NamedTuple):

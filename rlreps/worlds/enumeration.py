@@ -15,7 +15,7 @@ import scipy.sparse
 
 from rlreps.errors import InputError, own_code, require, require_memory, require_positive
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.copies import StateCopies, canonical
 
 COUNTERS = ("step_count", "_elapsed_steps", "_np_random_seed")
@@ -145,7 +145,7 @@ class _Search:
         self.states: list[Any] = []
         self.ended: list[bool] = []
         self.observations: list[npt.NDArray[Any]] = []
-        self.places: list[npt.NDArray[np.float64]] = []
+        self.places: list[DoubleArray] = []
         self.first: list[int] = []
         self._numbers: dict[Any, int] = {}
         self._by_copy: dict[Any, int] = {}

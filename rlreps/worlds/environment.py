@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from rlreps.envs.core import TimeStep, check_count, pytree_dataclass
+from rlreps.typing import DoubleArray
 
 
 class TableState(NamedTuple):
@@ -51,10 +52,10 @@ class TableEnvironment:
     def of(
         cls,
         table: scipy.sparse.csr_array,
-        rewards: npt.NDArray[np.float64],
-        transition_rewards: npt.NDArray[np.float64] | None,
+        rewards: DoubleArray,
+        transition_rewards: DoubleArray | None,
         terminal: npt.NDArray[np.bool_],
-        start: npt.NDArray[np.float64],
+        start: DoubleArray,
         observations: npt.NDArray[Any],
         max_steps: int | None,
     ) -> "TableEnvironment":

@@ -7,14 +7,12 @@ in state s. Terminal states lead to themselves and pay nothing.
 import math
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from rlreps.errors import InputError, require, require_interval
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.truths import SuccessorSolver
 
-DoubleArray = npt.NDArray[np.float64]
 Table = scipy.sparse.csr_array
 
 _TIE = 1e-9

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 import scipy.sparse.linalg
 from jax import Array
@@ -15,8 +14,7 @@ from rlreps.subspace import Centring, PrincipalSubspace, centre_in_place
 from rlreps.subspace.products import Products, orthonormalise
 from rlreps.subspace.svd import Decomposition, ExactSVD, RandomizedSVD
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 MOST_DENSE = 1_000
 """Largest number of states whose subspace LAPACK decomposes by default."""

@@ -22,11 +22,11 @@ from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.cache import read_archive, write_archive
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds import planning
 from rlreps.worlds.enumeration import enumerate_states, read_table
 from rlreps.worlds.environment import TableEnvironment
-from rlreps.worlds.planning import DoubleArray, Table, checked_policy
+from rlreps.worlds.planning import Table, checked_policy
 from rlreps.worlds.truths import SuccessorSolver, solve_truth
 
 _KIND = "world"

@@ -41,13 +41,13 @@ from rlreps.report.page import Page
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.runs.progress import progress_bar
-from rlreps.stats import DoubleArray, aggregate
+from rlreps.stats import aggregate
 from rlreps.successor.truth.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.training import config as training_config
 from rlreps.training import loop
-from rlreps.typing import ArrayLike
+from rlreps.typing import ArrayLike, DoubleArray
 
 CHOICES: dict[Any, Choice] = {
     **train.CHOICES,

@@ -27,8 +27,9 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
     batch_claims,
     printed_claim,
 )
-from rlreps.stats import DoubleArray, Sample, Verdict, all_of
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.study import Axis, Claim, Curve, Frame, Results, Run, TableRows, Tabulated, design_of
+from rlreps.typing import DoubleArray
 
 SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""

@@ -36,7 +36,7 @@ from rlreps.experiments.le_lan_2023.pixels import (
 )
 from rlreps.plotting import plot_reconstructions
 from rlreps.sources import load_images
-from rlreps.stats import DoubleArray, Interval, Sample, Verdict, aggregate, interval_columns
+from rlreps.stats import Interval, Sample, Verdict, aggregate, interval_columns
 from rlreps.study import (
     HALVED,
     STEP,
@@ -58,6 +58,7 @@ from rlreps.study import (
 )
 from rlreps.subspace import orthonormal_double, reconstruction_errors
 from rlreps.training import train_population
+from rlreps.typing import DoubleArray
 
 EIGENGAME = "eigengame"
 """Name of EigenGame's runs."""

@@ -20,7 +20,6 @@ from rlreps.experiments.le_lan_2023.images import ImageSource, balanced_subsets
 from rlreps.losses import DanskinLissa
 from rlreps.numerics import seed_key
 from rlreps.sources import MNIST_CHECKSUM, Images
-from rlreps.stats import DoubleArray
 from rlreps.streaming import Eigengame, StreamingRule
 from rlreps.subspace import (
     ExactComponents,
@@ -43,6 +42,7 @@ from rlreps.training import (
     train_population,
     zero_unless,
 )
+from rlreps.typing import DoubleArray
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -21,8 +21,9 @@ from rlreps.losses import OBJECTIVES, DanskinLissa, Objective, Oracle
 from rlreps.sources import MatrixSource
 from rlreps.study import replace_nested
 from rlreps.training import GivenOptimizer, Learner
+from rlreps.typing import DoubleArray
 
-SPECTRA: Mapping[str, Callable[[int], npt.NDArray[np.float64]]] = {
+SPECTRA: Mapping[str, Callable[[int], DoubleArray]] = {
     "linear": lambda size: np.linspace(1.0, 1000.0, size),
     "exponential": lambda size: np.logspace(0.0, 3.0, size),
 }

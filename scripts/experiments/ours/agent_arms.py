@@ -29,8 +29,9 @@ from rlreps.losses import Explicit, LargeBatch
 from rlreps.numerics import make_keys
 from rlreps.runs import RunFolder
 from rlreps.stats import samples_to_reach
-from rlreps.study import DoubleArray, Run, replace_nested
+from rlreps.study import Run, replace_nested
 from rlreps.successor import Grid
+from rlreps.typing import DoubleArray
 
 SCRATCH, WIDER, EMBEDDING = "from scratch", "wider network", "trainable embedding"
 EXPLICIT, LARGE_BATCH, CONTROL = "explicit per action", "large batch", "data-free control"

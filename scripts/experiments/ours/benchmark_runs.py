@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array, lax
 
 from rlreps.config import as_json, with_sizes
@@ -32,6 +31,7 @@ from rlreps.runs import progress_bar
 from rlreps.study import Frame, Run, in_path, read_released
 from rlreps.subspace import orthonormal_basis
 from rlreps.training import Learner, Optimizer, TrainingResult, stack, train_population
+from rlreps.typing import DoubleArray
 from rlreps.worlds import load
 
 Found: TypeAlias = dict[str, Any]
@@ -193,7 +193,7 @@ def figures(features: Array, truth: Truth, density: Truth) -> dict[str, Array]:
 
 def trained(
     world: KnownChain, row: Row, learners: Sequence[Learner], seeds: Sequence[int], **options: Any
-) -> tuple[TrainingResult, dict[str, npt.NDArray[np.float64]]]:
+) -> tuple[TrainingResult, dict[str, DoubleArray]]:
     """Train members in one program; return them and their measures [members, evaluations].
 
     Measures of the own truth are NaN if there is none, and cosines are NaN if it has no order.

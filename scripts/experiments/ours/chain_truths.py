@@ -18,14 +18,12 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from jax import Array
 
 from rlreps.errors import require, require_interval
 from rlreps.subspace import fix_signs, subspace_distance
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 _EQUAL = 1e-9
 """Relative difference below which two eigenvalues, such as a complex pair, have equal size."""

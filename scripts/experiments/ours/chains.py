@@ -23,6 +23,7 @@ from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.sources import Source, chain_source, matrix_source
 from rlreps.successor import BoxGrid, Grid, cell_moves
 from rlreps.training import Learner
+from rlreps.typing import DoubleArray
 from rlreps.worlds import WORLDS, World, load
 
 PENDULUM = "Pendulum-v1"
@@ -188,13 +189,13 @@ class KnownChain:
         return tables
 
 
-def _moves(world: World) -> npt.NDArray[np.float64]:
+def _moves(world: World) -> DoubleArray:
     """Return the probabilities of next states, [n, A, n]."""
     states, actions = world.rewards.shape
     return world.transitions.toarray().reshape(states, actions, states)
 
 
-def _pendulum(grid: BoxGrid) -> npt.NDArray[np.float64]:
+def _pendulum(grid: BoxGrid) -> DoubleArray:
     """Count the steps of Gymnasium's pendulum between cells, [torques, n, n]."""
     pendulum: Any = gymnasium.make(PENDULUM).unwrapped
     pendulum.reset(seed=0)

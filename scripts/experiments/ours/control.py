@@ -34,7 +34,7 @@ from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.experiments.ours.problems import Choose, play, upright
 from rlreps.plotting import MUTED, Line, Panel, over_runs, plot_panels
 from rlreps.runs import RunFolder, hidden
-from rlreps.stats import DoubleArray, Verdict, format_interval
+from rlreps.stats import Verdict, format_interval
 from rlreps.study import (
     Claim,
     Drawn,
@@ -48,6 +48,7 @@ from rlreps.study import (
     product_cells,
 )
 from rlreps.successor import Transitions, fit
+from rlreps.typing import DoubleArray
 
 FIT, DQN, RANDOM = WAYS = ("fit", "DQN", "random")
 FEWEST = 5

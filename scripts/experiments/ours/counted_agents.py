@@ -33,7 +33,8 @@ from rlreps.agents import (
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
-from rlreps.study import DoubleArray, replace_nested
+from rlreps.study import replace_nested
+from rlreps.typing import DoubleArray
 from rlreps.worlds import World
 
 _TIE = 1e-9

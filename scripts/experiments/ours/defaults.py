@@ -40,7 +40,7 @@ from matplotlib.figure import Figure
 from rlreps.errors import FitWarning, InputError, TrainingDivergedError
 from rlreps.experiments.ours.problems import PROBLEMS, Choose, Problem, numbers, play
 from rlreps.plotting import MUTED, series_style, styled
-from rlreps.stats import DoubleArray, Verdict, judge_share
+from rlreps.stats import Verdict, judge_share
 from rlreps.study import (
     Claim,
     Drawn,
@@ -55,6 +55,7 @@ from rlreps.study import (
     product_cells,
 )
 from rlreps.successor import Transitions, fit
+from rlreps.typing import DoubleArray
 
 FIT, TREES, RANDOM = WAYS = ("fit", "extra-trees", "random")
 GOOD = 0.5

@@ -50,7 +50,6 @@ from rlreps.study import (
     Axis,
     Claim,
     Curve,
-    DoubleArray,
     Experiment,
     Metric,
     Results,
@@ -62,6 +61,7 @@ from rlreps.study import (
     tabulate_wide,
 )
 from rlreps.subspace import ridge_by_leave_one_out
+from rlreps.typing import DoubleArray
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"

@@ -31,7 +31,6 @@ from rlreps.experiments.ours.games_runs import (
 )
 from rlreps.plotting import signed_colormap, styled
 from rlreps.stats import (
-    DoubleArray,
     Interval,
     Sample,
     Verdict,
@@ -44,6 +43,7 @@ from rlreps.stats import (
     mean_interval,
 )
 from rlreps.study import Results, TableRows
+from rlreps.typing import DoubleArray
 
 MAIN, ASIDE = "main", "kept aside"
 """Groups of worlds."""

@@ -37,9 +37,10 @@ from rlreps.losses import (
     TDLowRank,
 )
 from rlreps.stats import samples_to_reach
-from rlreps.study import DoubleArray, Run, read_released
+from rlreps.study import Run, read_released
 from rlreps.subspace import RandomizedSVD, subspace_distance
 from rlreps.successor import GroundTruth
+from rlreps.typing import DoubleArray
 from rlreps.worlds import World, epsilon_greedy, load
 
 SCRATCH, WIDER, CONTROL = "from scratch", "wider network", "random targets"

@@ -27,8 +27,9 @@ from rlreps.experiments.ours.agent_arms import optimal_return
 from rlreps.experiments.ours.mazes import GOALS, MAZES
 from rlreps.runs import RunFolder
 from rlreps.stats import samples_to_reach
-from rlreps.study import DoubleArray, Frame, Run, replace_nested
+from rlreps.study import Frame, Run, replace_nested
 from rlreps.successor import Transitions, fit
+from rlreps.typing import DoubleArray
 
 ZERO_SHOT, FIXED, TUNED = "zero-shot start", "zero-shot policy", "fine-tuning"
 OVER = "starting over"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.experiments.ours.tabular import TabularModel
-from rlreps.stats import Contrast, DoubleArray, Verdict, all_of, at_least, judge_family
+from rlreps.stats import Contrast, Verdict, all_of, at_least, judge_family
 from rlreps.study import Results
 from rlreps.successor import (
     FitConfig,
@@ -30,6 +30,7 @@ from rlreps.successor import (
     cell_moves,
     fit,
 )
+from rlreps.typing import DoubleArray
 
 MAZES = ("five_corridors", "spiral", "four_rooms")
 """Arenas in which learned features are expected to help."""

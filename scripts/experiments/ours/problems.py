@@ -20,7 +20,7 @@ from gymnasium.wrappers import (
     TransformObservation,
 )
 
-from rlreps.stats import DoubleArray
+from rlreps.typing import DoubleArray
 
 Env = gymnasium.Env[Any, Any]
 Wrap = Callable[[Env], Env]

@@ -64,7 +64,6 @@ from rlreps.study import (
     Axis,
     Claim,
     Curve,
-    DoubleArray,
     Drawn,
     Experiment,
     Frame,
@@ -78,6 +77,7 @@ from rlreps.study import (
     tabulate_wide,
 )
 from rlreps.successor import FitConfig, Grid, fit
+from rlreps.typing import DoubleArray
 
 NONE = "none"
 EUCLIDEAN = "Euclidean"

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import require, require_interval
-from rlreps.typing import ArrayLike
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import ArrayLike, DoubleArray
 
 _FAR = 10_000.0
 """A goal counts as out of reach beyond this many expected steps."""

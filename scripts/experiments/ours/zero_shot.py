@@ -70,7 +70,6 @@ from rlreps.study import (
     Axis,
     Claim,
     Curve,
-    DoubleArray,
     Experiment,
     Metric,
     Results,
@@ -83,6 +82,7 @@ from rlreps.study import (
     tabulate_summary,
 )
 from rlreps.successor import Grid, Transitions
+from rlreps.typing import DoubleArray
 
 SMOOTH, DISCS = "smooth rewards", "discs"
 KINDS = (SMOOTH, DISCS)

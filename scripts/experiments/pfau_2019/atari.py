@@ -44,7 +44,6 @@ from rlreps.study import (
     STEP,
     Claim,
     Curve,
-    DoubleArray,
     Drawn,
     Experiment,
     Frame,
@@ -58,6 +57,7 @@ from rlreps.study import (
 )
 from rlreps.subspace import RandomizedSVD, centre_in_place, ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
+from rlreps.typing import DoubleArray
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -9,12 +9,11 @@ Eq. 20 prints V(x) = +1/|x|, which has no bound states: a slip of sign.
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 from jax import Array
 from scipy.linalg import orthogonal_procrustes
@@ -25,8 +24,7 @@ from rlreps.batch import Batch
 from rlreps.numerics import matmul
 from rlreps.operators import Diagonal, Laplacian, Operator, Weights
 from rlreps.subspace import Spectrum, ordered_spectrum, ritz_spectrum
-
-DoubleArray: TypeAlias = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 NUM_LEVELS = 3
 """Energy levels: 1 + 3 + 5 bound states."""

@@ -18,9 +18,9 @@ from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.errors import require
 from rlreps.experiments.pfau_2019.responses import explained_shares, extremes, mean_responses
 from rlreps.numerics import jit, matmul
+from rlreps.typing import DoubleArray
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
-DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Function: TypeAlias = Callable[[Array], Array]
 """Inputs [b, ...] → values [b, m]."""
 

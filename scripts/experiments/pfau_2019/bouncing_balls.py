@@ -58,7 +58,6 @@ from rlreps.study import (
     Axis,
     Claim,
     Curve,
-    DoubleArray,
     Drawn,
     Experiment,
     Frame,
@@ -71,6 +70,7 @@ from rlreps.study import (
 )
 from rlreps.subspace import ordered_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
+from rlreps.typing import DoubleArray
 
 VIDEO = BouncingBalls()
 DEEP, PIXELS, POSITIONS = "deep", "linear, pixels", "functions of positions"

@@ -21,10 +21,10 @@ from rlreps.errors import InputError, require
 from rlreps.files import DAMAGED, open_regular, write_atomically
 from rlreps.numerics import jit
 from rlreps.runs import progress_bar
+from rlreps.typing import DoubleArray
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
-DoubleArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
 
 _BLOCK = 512

@@ -44,7 +44,6 @@ from rlreps.study import (
     STEP,
     Claim,
     Curve,
-    DoubleArray,
     Drawn,
     Experiment,
     Frame,
@@ -58,6 +57,7 @@ from rlreps.study import (
 )
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
+from rlreps.typing import DoubleArray
 
 NOWHERE_NEAR = 0.5
 """Energies are nowhere near the true ones if the worst has more than this relative error."""

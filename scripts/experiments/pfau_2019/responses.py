@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binned_statistic_2d
 
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
+
 IndexArray = npt.NDArray[np.int64]
 
 _SHIFTS = 99

@@ -17,8 +17,7 @@ from rlreps.numerics import jit, matmul
 from rlreps.operators import Slowness, act
 from rlreps.sources import Source
 from rlreps.subspace import Spectrum, ordered_spectrum, ritz_spectrum
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 _LEAST_VARIANCE = 1e-5
 """Smallest variance of a principal component that is kept, relative to the largest."""

@@ -14,8 +14,7 @@ from jax import Array
 
 from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.successor.measure.grids import Grid
-
-DoubleArray = npt.NDArray[np.float64]
+from rlreps.typing import DoubleArray
 
 SAMPLES = 256
 """Number of moves from each cell by each action."""
