@@ -152,8 +152,8 @@ def load_puddle_world(config: AgentConfig) -> PuddleWorld | None:
     """Load the PuddleWorld, with its task, that a configuration names; None for any other.
 
     Raises:
-        InputError: If another environment has PuddleWorld's goal or observation.
-        ArenaError: For an unknown or invalid arena.
+        InputError: For an unknown or invalid arena, or PuddleWorld's goal or observation in another
+            environment.
     """
     arena, observation, goal = find_arena_name(config), config.observation, config.goal
     if arena is None:
@@ -175,7 +175,6 @@ def load_compiled_environment(
 
     Raises:
         InputError: As ``load_puddle_world``, ``gymnax_environment`` and ``worlds.load``.
-        ArenaError: For an unknown or invalid arena.
     """
     world = load_puddle_world(config)
     name = config.environment

@@ -401,7 +401,6 @@ def make_agent_for(config: AgentConfig, **own: Any) -> DQN:
 
     Raises:
         InputError: For an environment that does not exist or does not fit the agent.
-        ArenaError: For an unknown or invalid arena.
     """
     world = load_compiled_environment(config)
     if world is not None:
@@ -440,7 +439,6 @@ def make_program(
 
     Raises:
         InputError: As for ``make_agent_for``, or if the agents do not fit into memory.
-        ArenaError: For an unknown or invalid arena.
     """
     agent = make_agent_for(config, **own) if agent is None else agent
     require_memory_for_agents(agent, config, devices)

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import GetAttrKey
 
+from rlreps.errors import InputError
 
-class ArenaError(ValueError):
+
+class ArenaError(InputError):
     """An arena that cannot be used; the message says what was expected and what was given."""
 
 

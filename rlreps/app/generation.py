@@ -57,10 +57,9 @@ def generate(
         nothing was missing).
 
     Raises:
-        ArenaError: For an unknown or invalid arena.
-        InputError: If the matrix does not fit the disk or memory; if the path holds something else,
-            a store with other settings or damaged blocks; if another run is working in the store;
-            or if the disk refused a write.
+        InputError: For an unknown or invalid arena; if the matrix does not fit the disk or memory;
+            if the path holds something else, a store with other settings or damaged blocks; if
+            another run is working in the store; or if the disk refused a write.
         WorkerDiedError: If a worker of the executor died.
     """
     path = DATA / measure.store_name if out is None else out

@@ -159,10 +159,7 @@ def _explain(error: Exception) -> str | None:
     ):
         found = str(error).partition("\n")[0] or "none left"
         return f"expected enough memory, got: {found}"
-    # The environments have an error class of their own, whose import loads JAX.
-    from rlreps.envs.core import ArenaError
-
-    return reason_of(error) if isinstance(error, ArenaError) else None
+    return None
 
 
 def _end_at_signals() -> None:

@@ -60,8 +60,8 @@ def own_ground_truth(
         The ground truth, with enough components for d features.
 
     Raises:
-        ArenaError: For an unknown or invalid arena.
-        InputError: If the folder's store holds another matrix, or is damaged.
+        InputError: For an unknown or invalid arena, or if the folder's store holds another matrix
+            or is damaged.
     """
     path = folder.path / STORE
     generated = generate(config, path, executor=executor)

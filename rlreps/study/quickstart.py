@@ -150,7 +150,7 @@ class Quickstart(Job[Findings]):
         """Describe the run.
 
         Raises:
-            ArenaError: For an unknown or invalid arena.
+            InputError: For an unknown or invalid arena.
         """
         load_arena(self.config.successor.arena)
         described: Mapping[str, Any] = as_json(self.config)

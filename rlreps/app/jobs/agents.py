@@ -142,8 +142,8 @@ class TrainAgents(Job[Mapping[str, Any]]):
         """Describe the run.
 
         Raises:
-            ArenaError: For an unknown or invalid arena.
-            InputError: For a store that does not fit, or the user's own parts without a name.
+            InputError: For an unknown or invalid arena, a store that does not fit, or the user's
+                own parts without a name.
         """
         world, own = load_puddle_world(self.config), self.own
         named = own.name is not None or own == CustomParts()
@@ -293,8 +293,8 @@ def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
     """Load a store's ground truth of the arena in which agents act.
 
     Raises:
-        InputError: If agents act in another environment, or the store cannot be read.
-        ArenaError: For an unknown or invalid arena.
+        InputError: If agents act in another environment, the arena is unknown or invalid, or the
+            store cannot be read.
     """
     arena = find_arena_name(config)
     if arena is None:

@@ -110,8 +110,7 @@ def arena_of(name: str, collection: Collection) -> PuddleWorld | None:
     """Return the PuddleWorld in which data are collected; None for other data.
 
     Raises:
-        InputError: If an observation is named for other data.
-        ArenaError: For an unknown or invalid arena.
+        InputError: For an unknown or invalid arena, or an observation that is named for other data.
     """
     kind, _, arena = name.partition(":")
     if kind != _PUDDLE_WORLD:

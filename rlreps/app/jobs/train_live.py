@@ -116,8 +116,7 @@ class TrainLive(TrainingJob):
         """Describe the run.
 
         Raises:
-            ArenaError: For an unknown or invalid arena.
-            InputError: If the store is of another process.
+            InputError: For an unknown or invalid arena, or a store of another process.
         """
         config, target = self.config, None
         environment = arena_settings(load_arena(config.arena))

@@ -57,7 +57,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
 
     @functools.cached_property
     def grid(self) -> Grid:
-        """The cells, some of them inside walls; ``ArenaError`` for an unknown or invalid arena."""
+        """The cells, some of them inside walls; ``InputError`` for an unknown or invalid arena."""
         return Grid(self.bins).within(self.environment())
 
     @property
@@ -94,7 +94,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
         """Make the estimator of the rows."""
 
     def environment(self) -> PuddleWorld:
-        """Load the arena; ``ArenaError`` if it is unknown or invalid."""
+        """Load the arena; ``InputError`` if it is unknown or invalid."""
         return load_arena(self.arena)
 
     def store_settings(self) -> dict[str, Any]:
