@@ -18,6 +18,7 @@ from rlreps.plotting import (
     save_figure,
 )
 from rlreps.plotting.lines import over_runs
+from rlreps.runs.folder import RunFolder
 from rlreps.study.frame import Frame, TableRows, aggregate_units, fields_of
 from rlreps.study.results import Axis, Chosen, Metric, Results, select_rows, text_of
 from rlreps.typing import ArrayLike, DoubleArray
@@ -109,7 +110,7 @@ class Curve:
         )
         rows = results.once(self.rows) if self.rows is not None else self._filed(results, frame)
         results.write(self.name, rows)
-        return [save(results, self.name, text_of(self.caption, results), figure)]
+        return [save(results.run.folder, self.name, figure, text_of(self.caption, results))]
 
     def _filed(self, results: Results[Any], frame: Frame) -> TableRows:
         measure = self.y or results.measure
@@ -174,7 +175,7 @@ class Drawn:
         rows, figure = drawn
         if rows is not None:
             results.write(self.name, rows)
-        return [save(results, self.name, text_of(self.caption, results), figure)]
+        return [save(results.run.folder, self.name, figure, text_of(self.caption, results))]
 
 
 def aligned_maps(
@@ -219,9 +220,9 @@ def draw_image_components(
     return rows, plot_signed_images(images, titles=titles, cosines=cosines)
 
 
-def save(results: Results[Any], name: str, caption: str, figure: Figure) -> Shown:
+def save(folder: RunFolder, name: str, figure: Figure, caption: str) -> Shown:
     """Write ``figures/<name>.png``; return its path and its caption."""
-    return save_figure(figure, results.run.folder.figures / f"{name}.png"), caption
+    return save_figure(figure, folder.figures / f"{name}.png"), caption
 
 
 def _floor(frame: Frame, x: str, measure: Metric) -> tuple[list[Any], list[Any]] | None:

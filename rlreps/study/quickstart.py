@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from matplotlib.figure import Figure
-
 from rlreps import plotting
 from rlreps.app.figures import plot_distances, plot_learned_components
 from rlreps.app.job import Context, Job, Printed, run_job
@@ -27,7 +25,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_names
-from rlreps.study.figures import Shown
+from rlreps.study.figures import Shown, save
 from rlreps.study.ground_truths import (
     OwnGroundTruth,
     generation_figures,
@@ -170,7 +168,7 @@ class Quickstart(Job[Findings]):
             "The arena. Shading gives the speed inside a puddle as a fraction of the speed "
             "outside; overlapping puddles compound."
         )
-        arena = _drawn(folder, "environment", figure, caption)
+        arena = save(folder, "environment", figure, caption)
         # With these options the floor at d = 10 has a relative error of 5e-5.
         halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
         ground = own_ground_truth(
@@ -284,10 +282,6 @@ def _train(
         return run_job(job, folder / "runs" / name)
 
 
-def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Shown:
-    return plotting.save_figure(figure, folder.figures / f"{name}.png"), caption
-
-
 def _truth_section(
     config: QuickstartConfig,
     folder: RunFolder,
@@ -335,7 +329,7 @@ def _truth_section(
         "that start uniformly inside each cell. Its columns are centred over states; the principal "
         "components are the left singular vectors of the centred matrix.",
         tables=[Table(("quantity", "value"), rows, "How the ground truth was made")],
-        figures=[arena, *(_drawn(folder, name, *each) for name, each in drawn.items())],
+        figures=[arena, *(save(folder, name, *each) for name, each in drawn.items())],
     )
 
 
@@ -354,7 +348,7 @@ def _recipe_section(
         for name, (its, run) in config.runs().items()
         if its == recipe
     }
-    learned = _drawn(
+    learned = save(
         folder,
         f"components_{recipe}",
         plot_learned_components(ground.truth, runs, d),
@@ -362,7 +356,7 @@ def _recipe_section(
         "rotated within their span onto the true ones (orthogonal Procrustes). |cos| is the cosine "
         "with the true component; each column has common colour limits.",
     )
-    curves = _drawn(
+    curves = save(
         folder,
         f"curves_{recipe}",
         plot_distances(runs, None if ground.error is None else ground.error.floor(d)),
