@@ -23,6 +23,7 @@ from rlreps.files import require_free, write_atomically
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.behaviour import to_probabilities
 from rlreps.successor.fitting.networks import NetworkBasis
 from rlreps.successor.fitting.observed import Flattened
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
@@ -167,12 +168,7 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
 
     def features(observations: Array) -> Array:
         rows = _basis_features(basis, observations)
-        policy = matmul(rows, behaviour)
-        if observed.num_actions is not None:
-            policy = jnp.maximum(policy, 0.0)
-            total = policy.sum(axis=1, keepdims=True)
-            even = 1.0 / observed.num_actions
-            policy = jnp.where(total > 0.0, policy / jnp.where(total > 0.0, total, 1.0), even)
+        policy = to_probabilities(matmul(rows, behaviour), observed.num_actions)
         blocks = jnp.einsum("mp,pcd->mcd", rows, forward, precision="highest")
         found: Array = jnp.einsum("mcd,mc->md", blocks, policy, precision="highest")
         return found * scales.astype(jnp.float32)[None, :]

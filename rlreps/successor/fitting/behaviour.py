@@ -2,13 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from jax import Array
 
 from rlreps.errors import require
 from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
 from rlreps.successor.fitting.least_squares import Steps
+
+ArrayT = TypeVar("ArrayT", np.ndarray, Array)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,11 +81,15 @@ class GivenBehaviour:
         return found
 
 
-def to_probabilities(found: np.ndarray, num_actions: int | None) -> np.ndarray:
+def to_probabilities(found: ArrayT, num_actions: int | None) -> ArrayT:
     """Turn estimates of E[b(a) | s], [m, m_b], into probabilities if actions are discrete."""
     if num_actions is None:
         return found
-    positive = np.maximum(found, 0.0)
+    xp: Any = found.__array_namespace__()  # NumPy or JAX.
+    positive = xp.maximum(found, 0.0)
     total = positive.sum(axis=1, keepdims=True)
     some = total > 0.0
-    return np.where(some, positive / np.where(some, total, 1.0), np.float32(1.0 / num_actions))
+    shares: ArrayT = xp.where(
+        some, positive / xp.where(some, total, 1.0), np.float32(1.0 / num_actions)
+    )
+    return shares
