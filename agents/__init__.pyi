@@ -1,6 +1,8 @@
 from .auxiliary import AuxiliaryConfig as AuxiliaryConfig
 from .auxiliary import AuxiliaryTask as AuxiliaryTask
 from .config import AgentConfig as AgentConfig
+from .config import GymnaxEnvironment as GymnaxEnvironment
+from .config import gymnax_environment as gymnax_environment
 from .config import load_compiled_environment as load_compiled_environment
 from .config import make_agent as make_agent
 from .dqn import DQN as DQN
@@ -8,8 +10,6 @@ from .dqn import AgentState as AgentState
 from .dqn import DQNConfig as DQNConfig
 from .features import FeatureConfig as FeatureConfig
 from .features import number_observations as number_observations
-from .gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
-from .gymnax_adapter import gymnax_environment as gymnax_environment
 from .hosts import HostEnvironments as HostEnvironments
 from .hosts import make_environment as make_environment
 from .keys import evaluation_seeds as evaluation_seeds

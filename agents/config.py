@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ import numpy as np
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask
 from rlreps.agents.dqn import DQN, DQNConfig
 from rlreps.agents.features import FeatureConfig, WithFitted
-from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_environment
 from rlreps.agents.network import QNetwork
 from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
@@ -25,9 +24,11 @@ from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_memory, require_positive
 from rlreps.numerics import largest_even_share
 from rlreps.successor.fitting.basis import MOST_NUMBERS
-
-if TYPE_CHECKING:
-    from rlreps.worlds.environment import TableEnvironment
+from rlreps.worlds.environment import TableEnvironment
+from rlreps.worlds.gymnax_adapter import PREFIX
+from rlreps.worlds.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
+from rlreps.worlds.gymnax_adapter import gymnax_environment as gymnax_environment
+from rlreps.worlds.named import load
 
 PUDDLE_WORLD = "puddle-world"
 """The environment compiled together with the agent; an arena may follow after a colon."""
@@ -170,7 +171,7 @@ def load_puddle_world(config: AgentConfig) -> PuddleWorld | None:
 
 def load_compiled_environment(
     config: AgentConfig,
-) -> "PuddleWorld | GymnaxEnvironment | TableEnvironment | None":
+) -> PuddleWorld | GymnaxEnvironment | TableEnvironment | None:
     """Load the environment that is compiled together with agents; None if it runs on the host.
 
     Raises:
@@ -179,9 +180,6 @@ def load_compiled_environment(
     world = load_puddle_world(config)
     name = config.environment
     if name.startswith(WORLD):
-        # Deferred: worlds are made from environments of gymnax, too.
-        from rlreps.worlds import load
-
         return load(name.removeprefix(WORLD)).environment(config.max_episode_steps)
     return gymnax_environment(name) if name.startswith(PREFIX) else world
 

@@ -16,13 +16,10 @@ from gymnasium import spaces
 from rlreps.encoders import channels_first
 from rlreps.errors import InputError
 from rlreps.typing import DoubleArray
+from rlreps.worlds.gymnax_adapter import LARGEST_RANGE, scale_of
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 """Observations that agents see: float32, or bytes, which a Q-network divides by 255."""
-
-
-LARGEST_RANGE = 2e6
-"""A coordinate with a larger range counts as unbounded: scaling would make it zero."""
 
 
 class ObservationMap(NamedTuple):
@@ -120,16 +117,6 @@ def _of_box(space: spaces.Box, name: str) -> ObservationMap:
             return arrange(seen)
 
     return ObservationMap(shape, np.float32, encode)
-
-
-def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[DoubleArray, DoubleArray]:
-    """Return the offset and the divisor of each coordinate; 0 and 1 if it is unbounded."""
-    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
-    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 1.0)
-    bounded &= high / 2.0 - low / 2.0 <= LARGEST_RANGE / 2.0  # Differences may overflow.
-    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 1.0)
-    return low, high - low
 
 
 def _arranged(

@@ -30,6 +30,7 @@ from rlreps.agents.host_observations import (
 from rlreps.config import import_extra, import_object
 from rlreps.envs import ARENAS  # Registers environments with Gymnasium, too.
 from rlreps.errors import InputError, own_code, require, require_positive
+from rlreps.worlds.named import WORLDS
 
 FlagArray = npt.NDArray[np.bool_]
 
@@ -394,8 +395,6 @@ def reaches_out(name: str) -> bool:
     """Tell whether making an environment imports a module, or reads a file, of its name."""
     kind, _, rest = name.partition(":")
     if kind == "world":
-        from rlreps.worlds import WORLDS  # Deferred: worlds are made from environments.
-
         return rest not in WORLDS
     if kind == "puddle-world":
         return bool(rest) and rest not in ARENAS

@@ -7,7 +7,7 @@ arrays; callers ``vmap`` over agents.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,10 +32,8 @@ from rlreps.losses.base import Params
 from rlreps.numerics import jit_briefly
 from rlreps.subspace import centre_columns, subspace_distance
 from rlreps.successor.measure.grids import Grid
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import load
-
-if TYPE_CHECKING:
-    from rlreps.successor.truth.ground_truth import GroundTruth
 
 DORMANT_THRESHOLD = 0.025
 """τ of Sokar et al. (2023), for agents that learn from replay."""
@@ -143,7 +141,7 @@ class Measurement:
     basis: Array | None
 
 
-def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) -> Measurement:
+def make_measurement(config: AgentConfig, truth: GroundTruth | None = None) -> Measurement:
     """Make the data on which the agents of a configuration are measured; equal for all its runs.
 
     In PuddleWorld, these are the states of a ground truth or, without one, of a grid. In other
@@ -181,7 +179,7 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     return Measurement(inputs=see(jnp.asarray(truth.coordinates)), basis=basis)
 
 
-def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
+def default_ground_truth(config: AgentConfig) -> GroundTruth | None:
     """Load the released ground truth of the arena in which agents act; None if there is none."""
     return load(_RELEASED) if find_arena_name(config) == DEFAULT_ARENA else None
 

@@ -26,8 +26,8 @@ LEVELS = [
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 MATHEMATICS = LEVELS[1] | LEVELS[2]
 MACHINERY = {"tyro", "rich", "matplotlib", "orbax", "PIL"}
-# Agents stand beside training; environments may be rolled out from sources upwards.
-LEVEL |= {"agents": 3, "envs": 2, "data": 2}
+# Agents act in worlds; environments may be rolled out from sources upwards.
+LEVEL |= {"agents": 4, "envs": 2, "data": 2}
 # The command line lists experiments.
 LEVEL |= dict.fromkeys(("app.main", "app.experiments"), LEVEL["__main__"])
 # Fits train networks and keep folders: they stand above the measure's mathematics.

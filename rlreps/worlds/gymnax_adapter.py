@@ -6,15 +6,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from rlreps.agents.host_observations import scale_of
 from rlreps.config import import_extra
 from rlreps.envs.core import TimeStep, pytree_dataclass
 from rlreps.errors import InputError, require
 from rlreps.files import parse_json
+from rlreps.typing import DoubleArray
 
 PREFIX = "gymnax:"
 """Prefix of the names of gymnax environments."""
+
+
+LARGEST_RANGE = 2e6
+"""A coordinate with a larger range counts as unbounded: scaling would make it zero."""
 
 
 class GymnaxState(NamedTuple):
@@ -135,3 +140,13 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
         raise InputError(f"expected {PREFIX}ID:option=value,..., got {name!r}: {error}") from error
     changed = {key: value for key, value in options.items() if key in fields}
     return GymnaxEnvironment(environment=environment, params=params.replace(**changed))
+
+
+def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[DoubleArray, DoubleArray]:
+    """Return the offset and the divisor of each coordinate; 0 and 1 if it is unbounded."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 1.0)
+    bounded &= high / 2.0 - low / 2.0 <= LARGEST_RANGE / 2.0  # Differences may overflow.
+    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 1.0)
+    return low, high - low
