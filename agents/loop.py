@@ -101,12 +101,12 @@ class CompiledProgram(AgentProgram):
         learning = self._num_updates(step + count) - self._num_updates(step)
         warm = count // self._config.dqn.steps_per_update - learning
         span = [step // self._config.num_envs, warm, learning]
-        placed = self._placement.put(jnp.asarray(span, jnp.int32))
+        placed = self._placement.put(np.asarray(span, np.int32))
         state, metrics = self._train(state, placed, *self._placed)
         return state, self._placement.collect(metrics)
 
     def play(self, state: AgentState, step: int) -> Array:
-        at = self._placement.put(jnp.asarray(step, jnp.int32))
+        at = self._placement.put(np.asarray(step, np.int32))
         played = self._play(state.learner.params, at, *self._placed)
         returns: Array = self._placement.collect(played)
         return returns
@@ -318,7 +318,7 @@ class HostProgram(AgentProgram):
         for metrics in jax.device_get(found):
             for name, value in metrics.items():
                 sums[name] = sums.get(name, 0) + value
-        return state, {name: jnp.asarray(value) for name, value in sums.items()}
+        return state, sums
 
     def play(self, state: AgentState, step: int) -> Array:
         episodes = self._config.evaluation_episodes

@@ -123,7 +123,7 @@ class AgentProgram(Program[AgentState]):
                 state = self._refitted(state, begun)
                 seconds += time.perf_counter() - start
             state, sums = self.train(state, begun, until - begun)
-            parts.append(sums)
+            parts.append(jax.device_get(sums))
             begun = until
         found: dict[str, Any] = {
             name: sum(sums[name] for sums in parts if name in sums)
@@ -135,12 +135,14 @@ class AgentProgram(Program[AgentState]):
         means = {name: value / updates for name, value in found.items()} if updates else {}
         if self._fits:
             seeds = len(self._agent_seeds)
-            means["fit_seconds"] = jnp.full(seeds, seconds / seeds)
+            means["fit_seconds"] = np.full(seeds, seconds / seeds, np.float32)
         jax.block_until_ready(state)
         self._require_finite(state, means, end)
         if step < self._config.dqn.warmup <= end:
             warn_of_ranges(state.replay.observation, end // self.agent.num_envs)
-        return state, {**means, "episodes": episodes, "training_return": total / episodes}
+        with np.errstate(invalid="ignore"):  # No episode may have ended.
+            training_return = total / episodes
+        return state, {**means, "episodes": episodes, "training_return": training_return}
 
     def evaluate(self, state: AgentState, step: int) -> tuple[AgentState, Figures]:
         """Compute mean returns of greedy episodes and all measures, [seeds] each."""
@@ -160,7 +162,7 @@ class AgentProgram(Program[AgentState]):
 
     def _require_finite(self, state: AgentState, means: Metrics, step: int) -> None:
         losses = [value for name, value in means.items() if name.endswith("loss")]
-        parts = [np.asarray(leaf) for leaf in jax.tree.leaves((losses, state.learner.params))]
+        parts = jax.tree.leaves(jax.device_get((losses, state.learner.params)))
         broken = [~np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in parts]
         bad = [
             seed for seed, by in zip(self._agent_seeds, np.any(broken, axis=0), strict=True) if by

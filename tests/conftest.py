@@ -41,6 +41,16 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.fixture
+def forbid_transfers():
+    """Makes implicit transfers errors, in every thread, from its call to the end of the test.
+
+    On a CPU, JAX notices those from the host alone: NumPy arrays and Python numbers.
+    """
+    yield lambda: jax.config.update("jax_transfer_guard", "disallow")
+    jax.config.update("jax_transfer_guard", "allow")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _programs_of_a_module():
     """Forget compiled programs after each module: a worker would keep 2 GiB of them."""

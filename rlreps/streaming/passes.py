@@ -144,14 +144,14 @@ def run_passes(
     seconds, own, combined = [0.0], [], []
     for first in [None, *range(0, per_worker - interval + 1, interval)]:
         if first is not None:
-            chosen = jnp.asarray(orders[..., first : first + interval])
+            chosen = jax.device_put(orders[..., first : first + interval])
             arguments = (states, stored, chosen, rates)
             compiled = compiled or compile_once(step, *arguments, donate_argnums=0)
             jax.block_until_ready(arguments)
             began = time.perf_counter()
             learned, states = jax.block_until_ready(compiled(*arguments))
             seconds.append(seconds[-1] + time.perf_counter() - began)
-        before, components = map(np.asarray, observe(learned, states, rates))
+        before, components = jax.device_get(observe(learned, states, rates))
         combined.append([evaluate(one) for one in components])
         alone = [[figure] for figure in combined[-1]]
         own.append([[evaluate(one) for one in run] for run in before] if workers > 1 else alone)

@@ -40,7 +40,8 @@ class Placement:
     """The devices of a run, and what is distributed over them.
 
     Attributes:
-        mesh: A mesh with the one axis ``SEEDS`` or ``ROWS``; None leaves arrays in place.
+        mesh: A mesh with the one axis ``SEEDS`` or ``ROWS``; None leaves JAX's arrays in place and
+            puts others on the default device.
     """
 
     mesh: Mesh | None = None
@@ -105,7 +106,7 @@ class Placement:
 
     def _put(self, tree: Tree, spec: PartitionSpec) -> Tree:
         if self.mesh is None:
-            return tree
+            return cast(Tree, jax.device_put(tree))
         sharding = NamedSharding(self.mesh, spec)
         if not self.mesh.is_multi_process:
             return cast(Tree, jax.device_put(tree, sharding))

@@ -108,7 +108,7 @@ class Members(Program[TrainState]):
         self._seeds, self._numbers = placement.put_seeds((self._all_seeds, self._all_numbers))
         self._evaluate = evaluate
         self._figures_of: Callable[[Params, Any], Mapping[str, Array]] | None = None
-        self._measured, self._observe = measured, observe
+        self._measured, self._observe = jax.device_put(measured), observe
         self._resets = learner.resets_diverged
         self.compiled: dict[int, Any] = {}
 
@@ -155,12 +155,12 @@ class Members(Program[TrainState]):
         chunk = functools.partial(self.chunk, count)
         spread = self._placement.spread_seeds(chunk, (True, self._own_sources, True, True))
         arguments = (state, self._source, self._seeds, self._numbers)
-        self.compiled[count] = compile_once(spread, *arguments)
+        self.compiled[count] = compile_once(spread, *arguments, donate_argnums=0)
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
         state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
-        report = self._placement.collect(report)
-        bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
+        report = jax.device_get(self._placement.collect(report))  # Waits for the whole chunk.
+        bad_steps = report.bad_step
         if np.any(bad_steps >= 0):
             # Entries that could not be read are NaN too, but are not the training's fault.
             raise_read_failure(self._source)
@@ -237,7 +237,7 @@ class Members(Program[TrainState]):
             "an evaluate that returns a dictionary of scalars by name",
             type(figures).__name__,
         )
-        return {name: np.asarray(value) for name, value in figures.items()}
+        return {**jax.device_get(figures)}
 
 
 def train(

@@ -169,6 +169,16 @@ def test_chunks_of_any_length_give_the_same_bits(program, played):
     assert_identical(run(program, [40, 80, 4, 276])[0], played[0])
 
 
+def test_a_chunk_uses_its_memory_up_and_transfers_nothing_by_accident(
+    program, played, forbid_transfers
+):
+    state, _ = program.advance(program.init(), 0, 200)
+    forbid_transfers()
+    after, _ = program.advance(state, 200, 200)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.replay))
+    assert_identical(jax.device_get(after), played[0])
+
+
 def test_nothing_is_learned_before_the_warm_up_is_over(program):
     start = jax.device_get(program.init().learner)
     assert_identical(run(program, [48])[0].learner, start)
@@ -395,6 +405,22 @@ def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
     # An episode that the checkpoint cut is counted nowhere.
     ends = rows.last[:, 41:80].sum(axis=(1, 2)) + state.acting.ended.sum(axis=1)
     np.testing.assert_array_equal(metrics[2]["episodes"], ends)
+
+
+def test_the_host_gives_compiled_calls_its_outcomes_alone(forbid_transfers):
+    """What agents are stays on the device; environments' outcomes and counts are not there."""
+    program = make_program(config_for("Chain-v0", dqn=DQNConfig(warmup=360)))
+    explore, remember = program._explore, program._advance[False]
+    program._explore = lambda params, seen, count, keys: explore(
+        params, *jax.device_put((seen, count)), keys
+    )
+    program._advance[False] = lambda state, rows, count, keys: remember(
+        state, *jax.device_put((rows, count)), keys
+    )
+    state, _ = program.advance(program.init(), 0, 40)
+    forbid_transfers()
+    program.advance(state, 40, 40)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.replay))
 
 
 @pytest.mark.experiments

@@ -185,6 +185,7 @@ class RowSampler(RowEstimator):
             for size in {*self._sizes[0], *self._sizes[1]}
         }
         self._spread = NamedSharding(mesh, PartitionSpec(CELLS))
+        self._everywhere = NamedSharding(mesh, PartitionSpec())
         platform = mesh.devices.flat[0].platform
         self._cells_per_tile = mesh.size * _CELLS_PER_TILE.get(platform, _CELLS_PER_TILE["cpu"])
         # On the CPU, a tile occupies one core for each device of the mesh; as many tiles run at a
@@ -252,7 +253,8 @@ class RowSampler(RowEstimator):
         for index, size in enumerate(self._sizes[half]):
             if stopped.is_set():
                 raise concurrent.futures.CancelledError
-            block = jnp.int32(half * len(self._sizes[0]) + index)
+            number = np.int32(half * len(self._sizes[0]) + index)
+            block = jax.device_put(number, self._everywhere)
             # The option decides how keys turn into bits; a user's own setting must not change them.
             with jax.threefry_partitionable(True):
                 # Wait for each block: otherwise all blocks of the tile would be queued and could

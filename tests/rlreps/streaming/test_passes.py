@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
+from rlreps.numerics import compile_once
 from rlreps.streaming import (
     ImplicitKrasulina,
     IncrementalPCA,
@@ -15,6 +16,7 @@ from rlreps.streaming import (
     PowerDecay,
     Runs,
     mean_then_qr,
+    passes,
     run_passes,
 )
 
@@ -84,6 +86,30 @@ def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
         np.testing.assert_allclose(together.components[index], alone.components[0], atol=1e-5)
         np.testing.assert_allclose(together.figures[-1, index], alone.figures[-1, 0], atol=1e-4)
     assert np.abs(together.components[2] - together.components[0]).max() > 1e-2
+
+
+def test_a_pass_uses_its_states_up_and_transfers_nothing_by_accident(forbid_transfers, monkeypatch):
+    points = []
+
+    def evaluate(components):
+        points.append(components)
+        if len(points) == 2:  # All programs are compiled.
+            forbid_transfers()
+        return first(components)
+
+    def compile_and_look(function, *arguments, **options):
+        program = compile_once(function, *arguments, **options)
+
+        def run(states, *others):
+            found = program(states, *others)
+            assert all(leaf.is_deleted() for leaf in jax.tree.leaves(states))
+            return found
+
+        return run
+
+    monkeypatch.setattr(passes, "compile_once", compile_and_look)
+    run_passes(krasulina, data(24), Runs([3], [1.0]), evaluate=evaluate, evaluate_every=6)
+    assert len(points) == 5
 
 
 def test_a_pass_without_jit_is_the_compiled_pass():

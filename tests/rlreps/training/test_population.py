@@ -11,14 +11,19 @@ import pytest
 from jax import Array
 
 from rlreps.config import configurable
+from rlreps.cumulants import Discs
 from rlreps.encoders import MLP, Tabular
+from rlreps.envs import load_arena
 from rlreps.errors import TrainingDivergedError
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin, VICReg
 from rlreps.numerics import compile_once
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.sources.matrix import matrix_source
+from rlreps.sources import chain_source, matrix_source, puddle_world_source
+from rlreps.sources.store import streamed_source
 from rlreps.subspace import subspace_distance
 from rlreps.training import Learner, Optimizer, population, stack, train, train_population
+from rlreps.training.devices import Placement
+from rlreps.training.population import Members
 
 NUM_STATES, NUM_TASKS, RANK = 60, 40, 3
 RNG = np.random.default_rng(0)
@@ -238,7 +243,7 @@ def source_of(seed):
     return jax.tree.map(lambda leaf: leaf[0], own_source(seed))
 
 
-def trained(pairs):
+def trained(pairs, **options):
     """Members that differ as in ``DIFFERENT``, but for their numbers."""
     return train_population(
         stack([learner(*pair) for pair in pairs]),
@@ -246,9 +251,10 @@ def trained(pairs):
         own_sources=True,
         seeds=SEEDS,
         evaluate=lambda params, basis: {"subspace_distance": subspace_distance(params, basis)},
-        measured=jnp.stack([jnp.eye(STATES, FEATURES)] * len(SEEDS)),
+        measured=np.stack([np.eye(STATES, FEATURES, dtype=np.float32)] * len(SEEDS)),
         steps=12,
         evaluate_every=4,
+        **options,
     )
 
 
@@ -294,6 +300,60 @@ def test_members_end_as_ordinary_runs_with_their_numbers_written_in(together):
     learners = stack([learner(*pair) for pair in PAIRS[:4]])
     shared = train_population(learners, source_of(0), seeds=SEEDS[:4], steps=12)
     np.testing.assert_allclose(params_of(shared), ends[:4], atol=2e-5)
+
+
+def test_a_run_transfers_nothing_by_accident_once_all_is_compiled(forbid_transfers, together):
+    steps = []
+
+    def observe(step, params):
+        steps.append(step)
+        if step == 4:
+            forbid_transfers()
+
+    np.testing.assert_array_equal(params_of(trained(PAIRS, observe=observe)), params_of(together))
+    assert steps == [0, 4, 8, 12]
+
+
+class Table:
+    """A matrix that the host reads."""
+
+    shape = STATES, TASKS
+
+    def entries(self, rows, columns):
+        return (rows[:, None] - columns).astype(np.float32)
+
+
+NETWORK = MLP(FEATURES, num_inputs=2, hidden=(4,))
+PLACES = np.random.default_rng(2).random((STATES, 2), np.float32)
+LIVE = {"horizon": 2, "discount": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("source", "objective", "seeds"),
+    [
+        (
+            streamed_source(Table(), PLACES),
+            Explicit(FEATURES, num_tasks=TASKS, weight_learning_rate=0.1),
+            [3, 4],
+        ),
+        (puddle_world_source(load_arena("empty"), Discs(), **LIVE), LargeBatch(FEATURES), [3]),
+        (source_of(0), Spin(FEATURES, encoder=Tabular(FEATURES, num_states=STATES)), [3, 4]),
+        (chain_source(np.full((STATES, STATES), 1 / STATES), PLACES), VICReg(FEATURES), [3]),
+    ],
+    ids=["streamed", "live", "spin", "pairs"],
+)
+def test_a_chunk_uses_its_state_up_and_transfers_nothing(
+    source, objective, seeds, forbid_transfers
+):
+    encoder = getattr(objective, "encoder", NETWORK)
+    parts = {"encoder": encoder, "objective": objective, "optimizer": optax.adam(0.1)}
+    program = Members(Learner(**parts, rows=16, tasks=TASKS), source, seeds, Placement())
+    state = program.init()
+    program.prepare(state, 2)
+    forbid_transfers()
+    after, _ = program.advance(state, 0, 2)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+    assert after.step.tolist() == [2] * len(seeds)
 
 
 def test_a_member_that_diverges_is_zero_from_then_on_and_changes_no_bit_of_the_others(

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,6 +11,7 @@ from scipy.stats import norm
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.kernels import estimator as transition
+from rlreps.successor.measure.kernels import matrix
 from rlreps.successor.measure.kernels.estimator import TransitionEstimator, aggregation_error
 from rlreps.successor.measure.kernels.matrix import one_step
 from rlreps.successor.measure.kernels.solver import factorise
@@ -92,6 +94,24 @@ def test_first_steps_in_an_empty_arena_are_products_of_clipped_gaussians():
     assert np.abs(difference).max() < 4e-3
     assert np.sqrt(np.mean(np.square(difference))) < 2.5e-4
     np.testing.assert_array_equal(found.free, 1.0)
+
+
+def test_counts_are_used_up_and_transferred_once_for_each_worker(monkeypatch):
+    make = matrix._kernel
+
+    def guarded(*arguments):
+        kernel = make(*arguments)
+
+        def count(cells, counted, entered):
+            with jax.transfer_guard("disallow"):
+                found = kernel(cells, counted, entered)
+            assert entered.is_deleted()
+            return found
+
+        return count
+
+    monkeypatch.setattr(matrix, "_kernel", guarded)
+    one_step(PuddleWorld(), Grid(6), points=2**12, seed=0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

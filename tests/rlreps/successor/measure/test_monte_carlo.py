@@ -185,6 +185,13 @@ def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_by_any_number_of
         sampler.rows([3, NUM_CELLS])
 
 
+def test_tiles_transfer_nothing_by_accident(forbid_transfers):
+    sampler = ring_sampler()
+    expected = sampler.rows(range(2))
+    forbid_transfers()
+    np.testing.assert_array_equal(sampler.rows(range(2)), expected)
+
+
 def test_no_two_draws_share_a_key(monkeypatch):
     monkeypatch.setattr(monte_carlo, "ROLLOUTS_PER_BLOCK", 2)
     monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 3)
