@@ -74,7 +74,7 @@ def test_every_row_has_what_the_comparison_needs(compare):
         assert next(iter(module.SIDES)).startswith("rlreps"), row
         assert module.WORK.format(**module.SIZES, calls=2).endswith("."), row
         assert "rlreps" in module.PACKAGES, row
-    assert len(rows) == 8
+    assert len(rows) == 11
     assert "side" not in sys.modules
 
 
@@ -123,9 +123,36 @@ def test_rows_refuse_what_makes_the_work_unequal(compare):
         __import__("streaming_pca").prepare(images="", rows=3)
 
 
+def test_the_walk_of_allo_has_its_eigenvectors_and_they_have_cosine_1(compare):
+    import allo
+
+    data = allo.prepare(episodes=2_000)
+    before, after = (data.eigenvectors[part] for part in (data.states[:, :-1], data.states[:, 1:]))
+    found = np.sum(before * after, axis=(0, 1)) / np.sum(before * before, axis=(0, 1))
+    np.testing.assert_allclose(found, data.eigenvalues, atol=0.02)
+    assert data.eigenvalues[:7].min() > data.eigenvalues[7] + 0.01
+    signs = np.array([1.0, -2.0, 3.0])
+    assert allo.quality(data, data.eigenvectors[:, :3] * signs)["|cosine|"] == pytest.approx(1.0)
+    assert allo.quality(data, data.eigenvectors[:, [0, 2, 1]])["|cosine|"] == pytest.approx(1 / 3)
+
+
+def test_the_matrix_of_lissa_has_its_singular_vectors_at_distance_0(compare):
+    import lissa
+
+    data = lissa.prepare(states=20, features=3, seed=0)
+    left, values, _ = np.linalg.svd(data.entries)
+    np.testing.assert_allclose(np.log10(values), np.linspace(3, 0, 20), atol=1e-4)
+    mixed = left[:, :3] @ [[1.0, 2.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 1.0]]
+    assert lissa.quality(data, mixed)["distance"] == pytest.approx(0.0, abs=1e-4)
+    assert lissa.quality(data, left[:, 2:5])["distance"] == pytest.approx(2 / 3, abs=1e-4)
+
+
 SMALL = {
+    "allo": {"updates": 2, "episodes": 20, "width": 8},
     "dqn_gymnasium": {"steps": 1_004},
     "dqn_gymnax": {"steps": 21_000, "envs": 500},
+    "forward_backward": {"rows": 500, "features": 20},
+    "lissa": {"updates": 2},
     "nystroem": {"rows": 500, "features": 20},
     "streaming_pca": {"rows": 200, "k": 2},
     "successor_values": {"rows": 500, "features": 20},
@@ -134,7 +161,9 @@ SMALL = {
 }
 """Row → small sizes."""
 
-QUICK = ("nystroem", "successor_values", "svd")
+QUICK = ("lissa", "nystroem", "successor_values", "svd")
+LACKING = ("allo", "dqn", "forward_backward", "lissa", "nystroem")
+"""Rows whose peers the extra dev lacks."""
 
 
 @pytest.mark.parametrize(
@@ -145,7 +174,7 @@ def test_a_small_row_runs_and_measures_its_quality(row, compare, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (200, 784), np.uint8)
     (tmp_path / "images.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes()))
     sides = list(__import__(row).SIDES)
-    if row.startswith(("dqn", "nystroem")):  # The extra dev lacks their peers.
+    if row.startswith(LACKING):
         sides = sides[:1]
     if row == "dqn_gymnax":
         pytest.importorskip("gymnax")

@@ -1,0 +1,82 @@
+"""Values of a walk whose values are known, beside one-step forward-backward representations."""
+
+from typing import Any
+
+import numpy as np
+import successor_values as walk
+
+TITLE = "Forward-backward representation"
+WORK = (
+    "Values of a reward from {rows:,} recorded steps of the reflected random walk: by temporal "
+    "differences solved for {features:,} random Fourier features (with a check on held-out "
+    "episodes and singular functions), and by {updates:,} updates of one-step forward-backward "
+    "networks (Zheng et al. 2026) with {batch} steps in each, layers of {width} and {width}, "
+    "{latent} dimensions and a small policy network, which their update trains too."
+)
+PACKAGES = ("rlreps", "jax", "flax", "distrax", "numpy", "scipy")
+SIZES = {
+    **walk.SIZES,
+    "updates": 5_000,
+    "batch": 512,
+    "width": 256,
+    "latent": 50,
+    "rate": 1e-3,
+    "seed": 0,
+}
+prepare, ours = walk.prepare, walk.ours
+
+
+def theirs(
+    data: np.ndarray,
+    *,
+    discount: float,
+    updates: int,
+    batch: int,
+    width: int,
+    latent: int,
+    rate: float,
+    seed: int,
+    **_: Any,
+) -> Any:
+    """Train the networks of the checkout, and ask them for the values of the reward."""
+    from agents.onestep_fb import OneStepFBAgent, get_config
+
+    actions = np.zeros((len(data), 1), np.float32)
+    places = data.astype(np.float32)
+    steps = {
+        "observations": places[:-1],
+        "actions": actions[1:],
+        "next_observations": places[1:],
+        "next_actions": actions[1:],
+    }
+    config = get_config()
+    config.update(
+        lr=rate,
+        batch_size=batch,
+        discount=discount,
+        latent_dim=latent,
+        forward_repr_hidden_dims=(width, width),
+        backward_repr_hidden_dims=(width, width),
+        actor_hidden_dims=(8, 8),
+    )
+
+    def work() -> np.ndarray:
+        agent = OneStepFBAgent.create(seed, {k: v[:1] for k, v in steps.items()}, config)
+        rng = np.random.default_rng(seed)
+        for _ in range(updates):
+            rows = rng.integers(0, len(places) - 1, batch)
+            agent, _ = agent.update({name: part[rows] for name, part in steps.items()})
+        backward = agent.network.select("backward_repr")(places, actions=actions)
+        weights = np.mean(backward * walk.reward(data)[:, None], axis=0)
+        now = walk.tests()
+        given = now.astype(np.float32), None
+        forward = agent.network.select("forward_repr")(*given, actions=actions[: len(now)])
+        # Their measure begins with the present state and sums to one.
+        values = np.mean(forward, axis=0) @ weights / (1.0 - discount)
+        return (values - walk.reward(now)) / discount
+
+    return work
+
+
+SIDES = {"rlreps fit": ours, "one-step FB": theirs}
+quality = walk.quality
