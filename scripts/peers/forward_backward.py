@@ -16,10 +16,10 @@ WORK = (
 PACKAGES = ("rlreps", "jax", "flax", "distrax", "numpy", "scipy")
 SIZES = {
     **walk.SIZES,
-    "updates": 5_000,
-    "batch": 512,
-    "width": 256,
-    "latent": 50,
+    "updates": 10_000,
+    "batch": 256,
+    "width": 64,
+    "latent": 32,
     "rate": 1e-3,
     "seed": 0,
 }
@@ -59,10 +59,10 @@ def theirs(
         backward_repr_hidden_dims=(width, width),
         actor_hidden_dims=(8, 8),
     )
+    untrained = OneStepFBAgent.create(seed, {k: v[:1] for k, v in steps.items()}, config)
 
     def work() -> np.ndarray:
-        agent = OneStepFBAgent.create(seed, {k: v[:1] for k, v in steps.items()}, config)
-        rng = np.random.default_rng(seed)
+        agent, rng = untrained, np.random.default_rng(seed)
         for _ in range(updates):
             rows = rng.integers(0, len(places) - 1, batch)
             agent, _ = agent.update({name: part[rows] for name, part in steps.items()})
