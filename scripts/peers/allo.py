@@ -13,8 +13,8 @@ WORK = (
     "{width} on the same walk through four rooms, {episodes:,} episodes of 50 steps: d = "
     "{features}, {batch} pairs of states in each update with a discount of 0.9, and equal rates. "
     "The code of the paper takes its constraints from another 2 x {batch} states in each update, "
-    "rlreps from those of the pairs. Quality is the mean |cosine| of feature k with eigenvector k "
-    "of the walk."
+    "rlreps from those of the pairs. Quality is the mean absolute cosine of feature k with "
+    "eigenvector k of the walk."
 )
 PACKAGES = ("rlreps", "jax", "dm-haiku", "optax", "gymnasium")
 SIZES = {
@@ -182,4 +182,4 @@ def quality(data: Walk, result: np.ndarray, **_: Any) -> dict[str, float]:
     """Return the mean |cosine| of each feature [n, d] with its eigenvector."""
     found = result / np.linalg.norm(result, axis=0)
     true = data.eigenvectors[:, : found.shape[1]]
-    return {"|cosine|": np.mean(np.abs(np.sum(found * true, axis=0)))}
+    return {"cosine": np.mean(np.abs(np.sum(found * true, axis=0)))}

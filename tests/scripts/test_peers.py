@@ -132,8 +132,8 @@ def test_the_walk_of_allo_has_its_eigenvectors_and_they_have_cosine_1(compare):
     np.testing.assert_allclose(found, data.eigenvalues, atol=0.02)
     assert data.eigenvalues[:7].min() > data.eigenvalues[7] + 0.01
     signs = np.array([1.0, -2.0, 3.0])
-    assert allo.quality(data, data.eigenvectors[:, :3] * signs)["|cosine|"] == pytest.approx(1.0)
-    assert allo.quality(data, data.eigenvectors[:, [0, 2, 1]])["|cosine|"] == pytest.approx(1 / 3)
+    assert allo.quality(data, data.eigenvectors[:, :3] * signs)["cosine"] == pytest.approx(1.0)
+    assert allo.quality(data, data.eigenvectors[:, [0, 2, 1]])["cosine"] == pytest.approx(1 / 3)
 
 
 def test_the_matrix_of_lissa_has_its_singular_vectors_at_distance_0(compare):
