@@ -25,7 +25,6 @@ from rlreps.encoders import Encoder, Params, TwoTowers
 from rlreps.losses.base import Encode
 from rlreps.losses.low_rank import TDLowRank
 from rlreps.numerics import take_rows
-from rlreps.subspace.ridge import ridge_by_leave_one_out as ridge_by_leave_one_out
 
 # --- Encoders of states with actions --------------------------------------------------------------
 

@@ -20,11 +20,11 @@ from rlreps.errors import FitWarning, InputError, require, require_choice, requi
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
+from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
 from rlreps.successor.fitting.checks import KernelCheck, describe_unseen, describe_untried
 from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.methods import ResolvedConfig
