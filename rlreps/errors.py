@@ -9,6 +9,7 @@ import math
 import numbers
 import os
 import unicodedata
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,16 @@ def in_gigabytes(size: int) -> str:
 
 class FitWarning(UserWarning):
     """A fit whose results are unreliable; the message says why."""
+
+
+@contextlib.contextmanager
+def recorded_warnings() -> Iterator[list[str]]:
+    """Record the messages of every ``FitWarning``, in a list that is filled at the end."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FitWarning)
+        yield said
+    said += [str(warning.message) for warning in told]
 
 
 def describe_differences(expected: Any, got: Any, name: str = "") -> list[str]:

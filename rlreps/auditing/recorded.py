@@ -1,7 +1,6 @@
 """Components of recorded data: those of a fit, at observations of episodes that it did not see."""
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import FitWarning, InputError, require
+from rlreps.errors import InputError, recorded_warnings, require
 from rlreps.formatting import format_number
 from rlreps.numerics import bytes_of
 from rlreps.subspace import PrincipalSubspace, exact_svd, noise_floor
@@ -80,8 +79,7 @@ def estimate_truth(
     require(small, "vectors, or observations that repeat", f"shape {data.observation.shape}")
     held = given.held_out(_HELD_OUT, seed)
     kept, _ = given.split(_HELD_OUT, seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # The notes have them.
+    with recorded_warnings() as warned:
         whole = fit(
             kept,
             method="least_squares",
@@ -132,7 +130,7 @@ def estimate_truth(
         observed=jnp.asarray(data.observation[rows]),
     )
     quality = whole.quality
-    judged = [] if quality is None else [*quality.lines()[:1], *quality.warnings()]
+    judged = [] if quality is None else quality.lines()[:1]
     how = "counted" if isinstance(whole.solution.basis, UnitVectors) else "fitted by least squares"
     return RecordedTruth(
         truth=truth,
@@ -144,6 +142,7 @@ def estimate_truth(
             "observations of other episodes; two halves of the episodes agree on the leading "
             f"{count}, with an error of {format_number(float(error[-1]))}",
             *judged,
+            *warned,
             "without a ground truth nobody knows the bias of the fit, states that the data do not "
             "reach, what an observation does not show, and other policies",
         ],

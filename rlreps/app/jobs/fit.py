@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +18,7 @@ from rlreps.config import checked, from_json, interval, positive
 from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import OBSERVATIONS, Observation
-from rlreps.errors import FitWarning, InputError, reason_of, require, require_memory
+from rlreps.errors import InputError, reason_of, recorded_warnings, require, require_memory
 from rlreps.files import DAMAGED, open_regular
 from rlreps.formatting import format_number
 from rlreps.plotting import plot_fit, save_figure
@@ -28,7 +27,6 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import Fit
-from rlreps.successor.fitting.least_squares import describe_left_out
 from rlreps.successor.fitting.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
@@ -149,10 +147,9 @@ class FitData(Job[Mapping[str, Any]]):
     @functools.cached_property
     def _read(self) -> tuple[Fit, list[str]]:
         """Read or collect the data; return the fit of them, and what was warned meanwhile."""
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always", FitWarning)
+        with recorded_warnings() as told:
             parts = Fit(data=read_data(self.data, self.collection), given=self.config)
-        return parts, [str(warning.message) for warning in told]
+        return parts, told
 
     def describe(self) -> Mapping[str, Any]:
         _ = self._world  # Refuse an unknown arena before data are read or collected.
@@ -178,10 +175,10 @@ class FitData(Job[Mapping[str, Any]]):
             TrainingDivergedError: If training became non-finite.
         """
         parts, told = self._read
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # The command prints the warnings.
+        with recorded_warnings() as said:
             rep = parts.run(folder=folder)
-        lines = [*told, *describe_left_out(rep.solution)]
+        shown = [] if rep.quality is None else rep.quality.warnings()  # Beside the quality.
+        lines = [*told, *(line for line in said if line not in shown)]
         notes = [*rep.observed.lines(), *(f"warning: {line}" for line in lines)]
         return {**rep.write(folder), "notes": notes}
 

@@ -18,6 +18,7 @@ from rlreps.auditing.measures import (
     spans_of,
 )
 from rlreps.auditing.recorded import _count_alike as count_alike
+from rlreps.auditing.recorded import estimate_truth
 from rlreps.errors import InputError
 from rlreps.successor import BoxGrid, Transitions, load_ground_truth, save_matrix
 
@@ -473,6 +474,26 @@ def test_vectors_are_fitted_and_indices_are_counted(maze, monkeypatch):
     assert counted.findings["features"].leading(10) == pytest.approx(
         rlreps.audit(waves, data).findings["features"].leading(10)
     )
+
+
+def test_the_notes_have_every_warning_of_the_fit(maze, monkeypatch):
+    monkeypatch.setattr("rlreps.auditing.recorded._MOST_FEATURES", 20)  # For speed.
+    _, data, _ = maze
+    ends = data.truncated[:2_000]
+    noise = np.random.default_rng(0).normal(size=(2, 2_000, 1)).astype(np.float32)
+    noise[0, 1:][~ends[:-1]] = noise[1, :-1][~ends[:-1]]
+    noisy = Transitions(
+        observation=np.concatenate([data.observation[:2_000], noise[0]], axis=1),
+        next_observation=np.concatenate([data.next_observation[:2_000], noise[1]], axis=1),
+        action=data.action[:2_000],
+        terminated=data.terminated[:2_000],
+        truncated=ends,
+    )
+    notes = estimate_truth(noisy, components=4, discount=0.9, seed=0).notes
+    assert len({*notes}) == len(notes)
+    left = [note for note in notes if "coordinates of the observations are noise" in note]
+    assert len(left) == 1
+    assert "are left out: 2;" in left[0]
 
 
 def recorded(count=400, *, shape=(2,), random=None):

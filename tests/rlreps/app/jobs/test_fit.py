@@ -11,9 +11,9 @@ from rlreps.app.jobs.fit import Collection, FitData, read_data
 from rlreps.app.main import parse_command
 from rlreps.encoders import Convolutional, FourierMLP
 from rlreps.envs import Image, load_arena
-from rlreps.errors import InputError
+from rlreps.errors import FitWarning, InputError
 from rlreps.runs.folder import RunFolder
-from rlreps.successor import SuccessorRepresentation, load_ground_truth
+from rlreps.successor import SuccessorRepresentation, fit, load_ground_truth
 from rlreps.successor.fitting.methods import FitConfig
 from rlreps.training import Optimizer
 
@@ -67,6 +67,24 @@ def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
         {name: summary[name] for name in summary if name not in ("notes", "report")}
     )
     assert "quality: unknown" in rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
+
+
+def test_every_warning_of_a_fit_is_printed_once(rlreps, tmp_path):
+    rng, rows = np.random.default_rng(0), np.arange(1_500)
+    actions, walk = rng.integers(2, size=1_500), np.zeros(1_500)
+    for t in rows[1:]:
+        walk[t] = 0.9 * walk[t - 1] + (2 * actions[t - 1] - 1) + rng.normal()
+    states = np.column_stack([walk, rng.normal(size=1_500)]).astype(np.float32)
+    ends = {"terminals": rows < 0, "timeouts": rows % 50 == 49}
+    arrays = {"observations": states, "actions": actions, **ends}
+    np.savez(tmp_path / "data.npz", **arrays)
+    given = words("--num-features 2 --method least_squares --max-features 20 --discount 0.5")
+    said = rlreps("fit", tmp_path / "data.npz", *given, "--out", tmp_path / "run").splitlines()
+    warned = [line for line in said if line.startswith("warning: ")]
+    assert any("coordinates of the observations are noise" in line for line in warned)
+    with pytest.warns(FitWarning) as shown:
+        fit(arrays, num_features=2, method="least_squares", max_features=20, discount=0.5)
+    assert sorted(warned) == sorted(f"warning: {each.message}" for each in shown)
 
 
 @pytest.mark.integration
