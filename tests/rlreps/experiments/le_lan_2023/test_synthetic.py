@@ -149,6 +149,7 @@ JUDGED = dataclasses.replace(
     pseudo_totals=(5, 25),
     more_dimensions=(10, 25, 45),
     kappa_values=(1.0, 1.9, 2.1, 3.0),
+    permuted_rows=(1, 5),
 )
 """Stand-in for the paper's preset while claims are judged."""
 (
@@ -184,7 +185,13 @@ def outcome(start, *later):
     return Outcome(np.array([course]) + 1e-4 * np.linspace(-1.0, 1.0, RUNS)[:, None])
 
 
+UNSTEADY = Outcome(outcome(0.9, 0.3).distances + 0.2 * np.resize([-1.0, 1.0], RUNS)[:, None])
 DIVERGED = outcome(0.8, 1.0)._replace(diverged=True)
+
+
+def permuted_at_25(setting):
+    """Whether a setting takes the same 25 rows in several roles."""
+    return setting.permutations > 1 and setting.rows == 5
 
 
 def published(setting):
@@ -254,6 +261,10 @@ def test_what_the_paper_states_holds_where_the_numbers_have_it_and_the_runs_are_
         (KAPPA, False, lambda s: s.kappa0 == 1.0 and outcome(0.9, 0.1)),
         (BEYOND, False, lambda s: s.kappa0 > 2.0 and outcome(0.9, 0.01)),
         (PERMUTED, False, lambda s: s.permutations > 1 and outcome(0.9, 0.6)),
+        # At 25 rows, a rise by less than 0.05 does not count, by more does, and by both is open.
+        (PERMUTED, True, lambda s: permuted_at_25(s) and outcome(0.9, 0.24)),
+        (PERMUTED, False, lambda s: permuted_at_25(s) and outcome(0.9, 0.4)),
+        (PERMUTED, None, lambda s: permuted_at_25(s) and UNSTEADY),
         (NAIVE_DIVERGES, False, lambda s: s.method == "naive" and outcome(0.9, 0.8)),
         # What a singular inverse does is no property of its method.
         (NAIVE_DIVERGES, True, lambda s: s.option == "plain" and outcome(0.9, 0.8)),
