@@ -132,7 +132,7 @@ def claims(results: Results[Config]) -> list[Claim]:
     present = (*results.config.rows, *released_rows(results.config))
     if all(row in present for row in whole.rows) and {*whole.worlds} <= {*results.config.worlds}:
         judged |= advice(results)
-    found = "on the mean over worlds unless one is named, in this run"
+    found = "on the mean over worlds unless one is named, with the seeds that the advice is from"
     return [Claim(statement, found, verdict) for statement, verdict in judged.items()]
 
 

@@ -175,7 +175,10 @@ def reaches(results: Results[Config], task: str) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the goal of every task, and the longest time that a fit may take."""
+    """State the goal of every task, and the longest time that a fit may take.
+
+    One longer fit refutes the last goal; shorter fits do not prove that all fits are short.
+    """
     for task in results.config.tasks:
         yield Claim(
             f"{task}: mean return of the fit's policy",
@@ -184,7 +187,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         )
     fits = results.frame.where(way=FIT)
     longest = float(np.max(fits["fit_seconds"] + fits["policy_seconds"]))
-    fast = Verdict(longest <= 120.0, f"at most {longest:.0f} s")
+    fast = Verdict(None if longest <= 120.0 else False, f"at most {longest:.0f} s")
     yield Claim("time of a fit and its policy on two cores", "at most 120 s", fast)
 
 

@@ -61,7 +61,7 @@ FIT, TREES, RANDOM = WAYS = ("fit", "extra-trees", "random")
 GOOD = 0.5
 """Least gain of a good policy."""
 MOST_MISJUDGED = 0.05
-"""Largest share of bad policies without a warning, and of good policies with one."""
+"""Largest share of problems whose bad policies come without a warning, or good ones with one."""
 LEVEL = 0.05
 """Largest gain by which the fit may be below the trees and still count as level."""
 LEAST_LEVEL = 0.75
@@ -216,18 +216,21 @@ def judged(results: Results[Config]) -> Frame:
     return frame.adding(gain=gain, bad=gain < GOOD, told=told, kept_aside=aside)
 
 
-def silent(found: Frame) -> Verdict:
-    """Judge that few bad policies are not told to be bad."""
-    bad = found.where(way=FIT, bad=True)
-    quiet = bad.where(told=False)["problem"]
-    words = "; ".join([f"{len(quiet)} of {len(bad)} bad policies", *dict.fromkeys(quiet)])
-    return ~judge_share(MOST_MISJUDGED, ~bad["told"], words)
+def misjudged(found: Frame, *, bad: bool) -> Verdict:
+    """Judge that few problems have a bad policy without a warning, or a good policy with one.
 
+    Each problem counts once, since its seeds are not independent of each other. With fewer than 72
+    problems the statement can fail, but not hold.
 
-def warned(found: Frame) -> Verdict:
-    """Judge that few good policies are told to be bad."""
-    told = found.where(way=FIT, bad=False)["told"]
-    return ~judge_share(MOST_MISJUDGED, told, f"{told.sum()} of {len(told)} good policies")
+    Args:
+        found: Rows of ``judged``.
+        bad: Whether to judge the warnings of bad policies, or those of good policies.
+    """
+    parts = found.where(way=FIT, bad=bad).groups("problem")
+    wrong = {name: bool((part["told"] != bad).any()) for (name,), part in parts.items()}
+    names = [name for name, happened in wrong.items() if happened]
+    words = f"{len(names)} of {len(wrong)} problems with {'bad' if bad else 'good'} policies"
+    return ~judge_share(MOST_MISJUDGED, wrong.values(), "; ".join([words, *names]))
 
 
 def level(found: Frame) -> Verdict:
@@ -241,8 +244,14 @@ def level(found: Frame) -> Verdict:
 
 
 GOALS: dict[str, tuple[str, Callable[[Frame], Verdict]]] = {
-    "bad policies without a warning": (f"at most {MOST_MISJUDGED:.0%}", silent),
-    "good policies with a warning": (f"at most {MOST_MISJUDGED:.0%}", warned),
+    "problems in which a bad policy comes without a warning": (
+        f"at most {MOST_MISJUDGED:.0%}",
+        partial(misjudged, bad=True),
+    ),
+    "problems in which a good policy comes with a warning": (
+        f"at most {MOST_MISJUDGED:.0%}",
+        partial(misjudged, bad=False),
+    ),
     "problems in which the fit is level with extra-trees, or above": (
         f"at least {LEAST_LEVEL:.0%}",
         level,

@@ -244,7 +244,8 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
 def pair(results: Results[Config], arena: str, labels: int) -> tuple[Sample, Sample, str]:
     """Return the shares of learned features and of the best basis without data, and its name.
 
-    The best basis of (x, y) leaves the least variance unexplained.
+    The best basis of (x, y) leaves the least variance unexplained. Its share is too small, since
+    the replicates that choose it also measure it: a basis is hard to beat by chance.
     """
     of = partial(results.sample, arena=arena, labels=labels)
     best = min(OF_PLACES, key=lambda arm: of(arm=arm).mean)
@@ -255,6 +256,18 @@ def halves(results: Results[Config], arena: str, labels: int) -> Verdict:
     """Judge that learned features leave less than half of the best basis's unexplained share."""
     ours, theirs, _ = pair(results, arena, labels)
     return (ours < 0.5 * theirs).saying(f"{format_number(ours.mean / theirs.mean)} of the best's")
+
+
+def exceeds_half(results: Results[Config], arena: str, labels: int) -> Verdict:
+    """Judge that learned features leave more than half of the best basis's unexplained share.
+
+    The other replicates choose the basis of each replicate.
+    """
+    of = partial(results.sample, arena=arena, labels=labels)
+    ours, shares = of(arm=LEARNED), np.stack([of(arm=arm).values for arm in OF_PLACES])
+    chosen = (shares.sum(axis=1, keepdims=True) - shares).argmin(axis=0)
+    theirs = dataclasses.replace(ours, values=np.choose(chosen, shares))
+    return (ours > 0.5 * theirs).saying(f"{format_number(ours.mean / theirs.mean)} of the best's")
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
@@ -272,7 +285,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             yield Claim(
                 f"{labels} labels, {CONTROL_ARENA}: they do not",
                 "learned less half the best above 0, by the 95 % interval",
-                ~halved(CONTROL_ARENA),
+                exceeds_half(results, CONTROL_ARENA, labels),
             )
 
 

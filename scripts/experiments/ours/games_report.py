@@ -236,7 +236,8 @@ def judge_bound(results: Results[Config]) -> Verdict:
 def confirm(results: Results[Config], arms: Sequence[str]) -> Verdict:
     """Judge that the arm with the greatest gain over scratch gains in every world kept aside.
 
-    By chance, an arm without an effect does so in four worlds one time in 16.
+    A world without a gain refutes it. Gains in all worlds do not decide: by chance, an arm without
+    an effect gains in four worlds one time in 16.
     """
 
     def gain(arm: str, group: str) -> DoubleArray:
@@ -245,7 +246,8 @@ def confirm(results: Results[Config], arms: Sequence[str]) -> Verdict:
 
     best = max(arms, key=lambda arm: float(gain(arm, MAIN).mean()))
     found = gain(best, ASIDE)
-    return Verdict(bool((found > 0.0).all()), f"{best}: {', '.join(f'{g:+.3f}' for g in found)}")
+    words = f"{best}: {', '.join(f'{each:+.3f}' for each in found)}"
+    return Verdict(None if (found > 0.0).all() else False, words)
 
 
 def describe_worlds(results: Results[Config]) -> dict[str, dict[str, float]]:

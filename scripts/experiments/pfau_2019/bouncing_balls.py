@@ -52,7 +52,7 @@ from rlreps.losses import Spin
 from rlreps.numerics import matmul
 from rlreps.operators import Slowness
 from rlreps.plotting import plot_components, plot_reconstructions
-from rlreps.stats import Verdict, format_interval, judge_share
+from rlreps.stats import format_interval, judge_share
 from rlreps.study import (
     STEP,
     Axis,
@@ -360,11 +360,11 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         in_any_preset=True,
     )
     ratios = of_networks(results, "eigenvalue") / of_networks(results, "of_the_span")
-    disorder = float(np.abs(ratios - 1.0).max())
+    disorder = np.abs(ratios - 1.0).max(axis=1)
     yield Claim(
-        f"Order of features (our goal; holds within {ORDERED:.0%})",
+        f"Order of features (our goal; holds if, in most networks, within {ORDERED:.0%})",
         "every eigenvalue is that of the features' span (Rayleigh-Ritz)",
-        Verdict(disorder <= ORDERED, f"{disorder:.1%} off at most"),
+        judge_share(0.5, disorder <= ORDERED, f"{disorder.max():.1%} off at most"),
         in_any_preset=True,
     )
 

@@ -95,14 +95,15 @@ ASIDE = [name for name, problem in PROBLEMS.items() if problem.kept_aside]
 @pytest.mark.parametrize(
     ("gains", "all_problems", "kept_aside"),
     [
-        ({}, [None, True, True], [None, True, True]),
-        (dict.fromkeys(PROBLEMS, BAD), [True, None, True], [True, None, True]),
-        ({"LunarLander": BAD}, [None, True, True], [None, True, True]),
-        ({"LunarLander": QUIET}, [False, True, True], [None, True, True]),
+        # Problems count, not their seeds: 29 are too few to show that at most 5 % are misjudged.
+        ({}, [None, None, True], [None, None, True]),
+        (dict.fromkeys(PROBLEMS, BAD), [None, None, True], [None, None, True]),
+        ({"LunarLander": QUIET}, [None, None, True], [None, None, True]),
+        (dict.fromkeys(ASIDE[:2], QUIET), [False, None, True], [False, None, True]),
         ({"Taxi": WARNED}, [None, None, True], [None, None, True]),
-        (dict.fromkeys(ASIDE[:4], WARNED), [None, False, True], [None, False, True]),
-        (dict.fromkeys(ASIDE[:4], BELOW), [None, True, None], [None, True, None]),
-        (dict.fromkeys(ASIDE, BELOW), [None, True, False], [None, True, False]),
+        (dict.fromkeys(ASIDE[:5], WARNED), [None, False, True], [None, False, True]),
+        (dict.fromkeys(ASIDE[:4], BELOW), [None, None, None], [None, None, None]),
+        (dict.fromkeys(ASIDE, BELOW), [None, None, False], [None, None, False]),
     ],
 )
 def test_exact_intervals_of_shares_decide_the_goals(judge, gains, all_problems, kept_aside):
@@ -111,7 +112,7 @@ def test_exact_intervals_of_shares_decide_the_goals(judge, gains, all_problems, 
 
 
 def test_without_fits_or_trees_the_goals_about_them_are_open(judge):
-    for way, expected in ((FIT, [None] * 3), (TREES, [None, True, None])):
+    for way, expected in ((FIT, [None] * 3), (TREES, [None] * 3)):
         rows = [row for row in given() if row["way"] != way]
         found = judge(EXPERIMENT, PRESETS["laptop"], rows)
         assert [each.holds for each in found] == expected * 2

@@ -16,6 +16,7 @@ from rlreps.experiments.ours.few_labels import (
     unexplained_share,
 )
 from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, CellModel
+from rlreps.formatting import format_number
 
 
 @pytest.fixture
@@ -87,6 +88,21 @@ def test_the_goal_is_half_the_share_of_the_best_basis_in_two_mazes(
     config = Config(labels=(50,))
     found = judge(EXPERIMENT, config, rows(learned))
     assert [claim.holds for claim in found] == [mazes_hold, null_holds]
+
+
+def test_the_replicates_that_choose_a_basis_do_not_judge_the_null_by_it(judge):
+    given, random = rows((0.03, 0.03, 0.09, 0.0525)), np.random.default_rng(0)
+    noise = 0.02 * random.normal(size=(3, 10))
+    noise -= noise.mean(axis=1, keepdims=True)  # Chance alone makes a basis best.
+    noise += [[0.0], [1e-6], [2e-6]]
+    arms = (COSINES, FOURIER, NETWORKS)
+    for row in given:
+        if row["arena"] == CONTROL_ARENA and row["arm"] in arms:
+            row["share"] = 0.1 + noise[arms.index(row["arm"]), row["seed"]]
+    (_, null) = judge(EXPERIMENT, Config(labels=(50,)), given)
+    chosen = [min(range(3), key=lambda arm: np.delete(noise[arm], s).mean()) for s in range(10)]
+    theirs = 0.1 + np.mean([noise[arm, seed] for seed, arm in enumerate(chosen)])
+    assert null.found == f"{format_number(0.0525 / theirs)} of the best's"
 
 
 # Few steps: fits warn.

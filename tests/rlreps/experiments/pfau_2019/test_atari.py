@@ -69,10 +69,11 @@ def test_the_verdict_is_of_the_papers_protocol_and_of_what_it_says(judge):
         (claim,) = judge(atari.EXPERIMENT, config, rows)
         return claim.holds
 
-    counts = {(4, 2): True, (5, 3): None, (4, 5): None, (3, 0): False}
+    # The count can refute the finding alone.
+    counts = {(4, 2): None, (5, 3): None, (4, 5): None, (3, 0): False}
     assert {each: verdict(paper, *each) for each in counts} == counts
-    assert verdict(dataclasses.replace(paper, game="Seaquest", seed=2), 5, 1) is True
-    assert verdict(dataclasses.replace(paper, steps=500_000), 5, 1) is None
+    assert verdict(dataclasses.replace(paper, game="Seaquest", seed=2), 3, 1) is False
+    assert verdict(dataclasses.replace(paper, steps=500_000), 3, 1) is None
 
 
 def test_the_paper_preset_is_the_papers(check_protocol):
