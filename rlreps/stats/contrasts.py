@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import scipy  # Loads its modules on first use.
@@ -67,6 +67,9 @@ class Verdict:
             object.__setattr__(self, "holds", bool(self.holds))  # JSON refuses NumPy's.
         if len(self.words) > LONGEST:
             object.__setattr__(self, "words", f"{self.words[: LONGEST - 1].rstrip()}…")
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a Verdict has three values; ask .holds")
 
     def __invert__(self) -> "Verdict":
         """Judge the opposite statement with the same finding."""

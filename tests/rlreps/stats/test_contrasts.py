@@ -178,6 +178,13 @@ def test_opposites_pairs_and_single_runs():
     assert HOLDS.open() == Verdict(None, "True")
 
 
+def test_a_verdict_is_neither_true_nor_false():
+    low, middle, high = (Sample(np.array([x, x + 0.1, x - 0.1]), range(3)) for x in (1.0, 2.0, 3.0))
+    for ask in (lambda: bool(HOLDS), lambda: not OPEN, lambda: low < middle < high):
+        with pytest.raises(TypeError, match=r"a Verdict has three values; ask \.holds"):
+            ask()
+
+
 @pytest.mark.parametrize(
     ("holding", "runs", "verdict"),
     [
