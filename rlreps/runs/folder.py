@@ -43,13 +43,17 @@ _RUNS = {
     "agent": "run of agents",
     "sweep": "sweep",
     "quickstart": "quickstart",
+    "audit": "feature audit",
     "successor representation": "successor representation",
 }
 
 
 def in_words(kind: str) -> str:
-    """Describe the content of a folder by its kind; an unknown kind is an experiment."""
-    return _RUNS.get(kind, f"{kind} experiment")
+    """Describe the content of a folder by its kind; an unknown kind is an experiment.
+
+    The words start with a consonant, for messages that put "a" before them.
+    """
+    return _RUNS.get(kind, f"run of the {kind} experiment")
 
 
 _README = """\
