@@ -415,6 +415,7 @@ def _compared(
     for bound in (*least, *constant) if free else ():
         excess = lost - bound
         error = np.linalg.norm(np.bincount(group, excess - excess.mean())) / len(excess)
+        error *= math.sqrt((free + 1) / free)  # The mean is fitted.
         missed.append(excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
     some = [generator.integers(size, size=_POINTS) for size in values.shape]
     shown = [((sums - mean) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]

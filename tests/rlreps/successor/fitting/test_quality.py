@@ -6,6 +6,7 @@ import re
 import gymnasium
 import numpy as np
 import pytest
+import scipy
 
 from rlreps.errors import FitWarning
 from rlreps.successor import fit
@@ -19,6 +20,7 @@ from rlreps.successor.fitting.quality import (
     random_cumulants,
     to_steps,
 )
+from rlreps.successor.fitting.quality import _compared as compare
 
 GAMMA = 0.9
 
@@ -159,6 +161,20 @@ def test_effective_rows_of_components():
     found = measure_quality(data, held, solution, factors, 0)
     rows = len(kept.action), (kept.observation == 1).sum(), 0
     np.testing.assert_allclose(found.effective_rows, rows, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(1.0, 1.02), (1.0, 1.3, 0.9, 1.1, 1.0)])
+def test_the_interval_of_the_excess_is_student_s_over_stretches(sizes):
+    rng = np.random.default_rng(0)
+    squares = np.repeat(sizes, 40)[:, None]
+    values = 2.0 * rng.normal(size=(len(squares), 3))
+    offsets = np.sqrt(squares) * rng.choice([-1.0, 1.0], size=values.shape)
+    stretch = np.repeat(np.arange(len(sizes)), 40)
+    found = compare(values, offsets, [np.zeros_like(values)], stretch, rng, 1.0)
+    means = np.array(sizes) / (values + offsets).var(axis=0).mean()
+    freedom, error = len(sizes) - 1, scipy.stats.sem(means)
+    low, _ = scipy.stats.t.interval(0.95, freedom, means.mean(), error)
+    assert found["missed"] == pytest.approx(low)
 
 
 # --- Bad fits and good ones -----------------------------------------------------------------------
