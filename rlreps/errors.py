@@ -5,6 +5,7 @@ The command line prints an error's message on one line.
 
 import contextlib
 import functools
+import inspect
 import math
 import numbers
 import os
@@ -149,6 +150,14 @@ def in_gigabytes(size: int) -> str:
 
 class FitWarning(UserWarning):
     """A fit whose results are unreliable; the message says why."""
+
+
+def warn_user(message: str) -> None:
+    """Give a ``FitWarning`` of the innermost line outside ``rlreps``: the user's."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "rlreps":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, FitWarning, stacklevel=level)
 
 
 @contextlib.contextmanager

@@ -3,13 +3,12 @@
 ``Transitions`` documents the arrays. Dictionaries name them as Minari, D4RL, OGBench or rlreps do.
 """
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rlreps.errors import FitWarning, InputError, require
+from rlreps.errors import InputError, require, warn_user
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
@@ -56,12 +55,10 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     resets = _autoresets(given["autoreset"], states[0], same, terminated, truncated)
     if resets.any():
         if given["autoreset"] is None:
-            warnings.warn(
+            warn_user(
                 f"{resets.sum():,} of {len(resets):,} rows start in the state in which the row "
                 "before ended its episode, as resets in Gymnasium's vector environments do "
-                "(next-step autoreset): they are left out; autoreset=False keeps them",
-                FitWarning,
-                stacklevel=5,
+                "(next-step autoreset): they are left out; autoreset=False keeps them"
             )
         states = [state[~resets] for state in states]
         action, terminated, truncated = (each[~resets] for each in (action, terminated, truncated))
@@ -115,11 +112,9 @@ def _actions_checked(
     require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
     unbounded = all(bound is None for bound in bounds)
     if action.ndim == 1 and unbounded and ((action >= 0) & (action == np.rint(action))).all():
-        warnings.warn(
+        warn_user(
             "actions are floats that are all whole numbers, and are read as a box: give "
-            "integers for discrete actions, or action_low and action_high for a box",
-            FitWarning,
-            stacklevel=6,
+            "integers for discrete actions, or action_low and action_high for a box"
         )
     exact = action.reshape(rows, -1)
     action = exact.astype(np.float32)
@@ -275,12 +270,10 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
         ends = None if ends is None and not known.any() else cut | (known & kept)
         terminated = terminated & kept
         if lost:
-            warnings.warn(
+            warn_user(
                 f"{lost:,} of {rows:,} rows end an episode, and their next observations are "
                 "not known: they are left out, and their episodes count as truncated; give "
-                "next_observations to keep them",
-                FitWarning,
-                stacklevel=3,
+                "next_observations to keep them"
             )
     following = np.asarray(following)
     require(len(observation) == rows, f"{rows} observations", len(observation))

@@ -4,14 +4,13 @@ import dataclasses
 import functools
 import hashlib
 import math
-import warnings
 from typing import Any
 
 import jax
 import numpy as np
 
 from rlreps.config import as_json
-from rlreps.errors import FitWarning, InputError, require, require_memory
+from rlreps.errors import InputError, require, require_memory, warn_user
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, DenseBasis, FourierBasis, UnitVectors
@@ -217,7 +216,7 @@ class Fit:
             if hides_state(self.data, basis, observed.actions, config.seed):
                 said.append(HIDDEN)
         for line in [*describe_left_out(whole), *said]:
-            warnings.warn(line, FitWarning, stacklevel=3)
+            warn_user(line)
         return SuccessorRepresentation(
             config=config,
             observed=observed,

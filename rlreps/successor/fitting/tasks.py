@@ -2,12 +2,11 @@
 
 import dataclasses
 import functools
-import warnings
 from typing import Any
 
 import numpy as np
 
-from rlreps.errors import FitWarning, require
+from rlreps.errors import require, warn_user
 from rlreps.numerics import bytes_of, effective_number
 from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
@@ -72,7 +71,7 @@ def sampled_task(
     np.maximum.at(apart, inverse, np.abs(values - means[inverse]))
     differ = apart > _SAME_REWARD * np.abs(values).max()
     if differ.any():
-        _warn(
+        warn_user(
             f"rewards of one state differ in {differ.sum():,} of {len(keys):,} states, by up "
             f"to {apart.max():.3g} from the mean, which the task takes: they depend on the "
             "action or on the state before, or are noise"
@@ -87,7 +86,7 @@ def sampled_task(
         guessed = solution.basis.project(reached[~known], ridge.weights)
         found[~known] = guessed + ridge.intercept
     if values.any() and not found.any():
-        _warn("no transition reaches a state with a reward, so all values are 0; collect more")
+        warn_user("no transition reaches a state with a reward, so all values are 0; collect more")
     return rewarded_task(solution, found)
 
 
@@ -98,10 +97,9 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
     count = round(float(effective_number(apart / max(np.abs(apart).max(), 1e-300))))
     if 0 < count < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
         have, few = ("has", _FEW[0]) if count == 1 else ("have", _FEW[1])
-        _warn(
+        warn_user(
             f"{count} of {len(rewards):,} transitions {have} a reward far from the median, "
-            f"{median:.3g}: values and policies depend on {few}; collect more of them",
-            stacklevel=5,
+            f"{median:.3g}: values and policies depend on {few}; collect more of them"
         )
     return Task(solution, rewards)
 
@@ -111,7 +109,7 @@ def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
     count, rewards = arrivals(solution, goal)
     if count is not None and count < FEWEST_ARRIVALS:
         reach, few = ("reaches", _FEW[0]) if count == 1 else ("reach", _FEW[1])
-        _warn(
+        warn_user(
             f"{count} of {len(rewards):,} transitions {reach} the goal "
             f"{format_observation(goal[0])}: its values and policy depend on {few}; collect more "
             "there"
@@ -140,7 +138,3 @@ def arrivals(solution: LeastSquares, goal: np.ndarray) -> tuple[int | None, np.n
     weights = np.linalg.solve(solution.reached_moment, there)
     blocks = blocks_of(len(reached), len(weights))
     return count, np.concatenate([solution.features(reached[some]) @ weights for some in blocks])
-
-
-def _warn(message: str, stacklevel: int = 4) -> None:
-    warnings.warn(message, FitWarning, stacklevel=stacklevel)

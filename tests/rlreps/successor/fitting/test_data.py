@@ -14,6 +14,8 @@ from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import FitWarning, InputError
 from rlreps.files import read_arrays
 from rlreps.successor.fitting.data import Transitions, as_transitions
+from rlreps.successor.fitting.fit import Fit, fit
+from rlreps.successor.fitting.methods import FitConfig
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]
@@ -204,6 +206,21 @@ def test_a_dictionary_without_next_observations_joins_no_episodes(ends, more):
         else None
     )
     assert whole is None or whole.terminated[-1] == ("terminals" in ends)
+
+
+def test_a_warning_names_the_line_of_the_user():
+    given = {"observations": np.arange(6), "actions": np.arange(6), "terminals": [0, 0, 1, 0, 0, 1]}
+
+    def read():
+        return Transitions.from_dictionary(given)
+
+    with pytest.warns(FitWarning):
+        rest = Fit(data=read(), given=FitConfig())
+
+    for call in (read, lambda: as_transitions(given), lambda: fit(given), rest.run):
+        with pytest.warns(FitWarning) as caught:
+            call()
+        assert {each.filename for each in caught} == {__file__}
 
 
 class Line(gymnasium.Env):
