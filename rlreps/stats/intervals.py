@@ -221,8 +221,11 @@ def mean_interval(values: ArrayLike, largest: float | None = None) -> Interval:
 
     def reach(t: float) -> Any:
         """Return Hall's distance of the end at a quantile, over Student's."""
-        cube = 1.0 + skewness * (t - skewness / (6.0 * runs))
-        return np.clip(3.0 / skewness * (np.cbrt(cube) - 1.0) / t, 1.0, 2.0)
+        x = skewness * (t - skewness / (6.0 * runs))
+        # The cube root of 1 + x, less 1, would lose the digits of a small x.
+        small = np.expm1(np.log1p(np.maximum(x, -0.5)) / 3.0)
+        root = np.where(x > -0.5, small, np.cbrt(1.0 + x) - 1.0)
+        return np.clip(3.0 / skewness * root / t, 1.0, 2.0)
 
     quantile = float(scipy.stats.t.ppf(0.975, found.freedom)) / math.sqrt(runs)
     return Interval(mean, mean - half * reach(quantile), mean + half * reach(-quantile))

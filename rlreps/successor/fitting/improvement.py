@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.errors import FitWarning
+from rlreps.errors import warn_user
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
@@ -131,7 +130,7 @@ class Improvement:
                 f"rows give its policy a mean value of {before + constant:.3g}, and the other "
                 f"{after + constant:.3g}"
             )
-            warnings.warn(line, FitWarning, stacklevel=5)
+            warn_user(line)
             return one
         if promised - after > _MOST_MISSED * (promised - data):
             line = (
@@ -139,7 +138,7 @@ class Improvement:
                 f"but the nearest rows give the policy {after + constant:.3g} (the data's policy: "
                 f"{data + constant:.3g}); collect data of this policy too"
             )
-            warnings.warn(line, FitWarning, stacklevel=5)
+            warn_user(line)
         return fitted
 
     def of_weights(self, weights: np.ndarray, constant: float) -> ActionValues:
@@ -207,7 +206,7 @@ class Improvement:
         members, solution = self._members, self._members[0].solution
         if solution is not self.solution:
             for line in describe_left_out(solution, "fitted Q iteration takes"):
-                warnings.warn(line, FitWarning, stacklevel=5)
+                warn_user(line)
         rewards, constant = solution.centred(rewards, np.mean)
         rows = solution.rows
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
@@ -234,7 +233,7 @@ class Improvement:
                 f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
                 f"{max(-low, high):.3g}; try more data or fewer features"
             )
-            warnings.warn(line, FitWarning, stacklevel=5)
+            warn_user(line)
         parts = [
             (member.solution.basis, np.asarray(own).T)
             for member, own in zip(members, weights, strict=True)

@@ -16,7 +16,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rlreps.encoders import Encoder
-from rlreps.errors import FitWarning, InputError, require, require_choice, require_positive
+from rlreps.errors import (
+    FitWarning,
+    InputError,
+    require,
+    require_choice,
+    require_positive,
+    warn_user,
+)
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
@@ -227,7 +234,7 @@ class SuccessorRepresentation:
         """
         goal = self.observed.checked(np.asarray(observation)[None])
         if self.observed.num_states is None and self.solution.is_terminal(goal):
-            _warn(
+            warn_user(
                 f"the goal {format_observation(goal[0])} ends episodes, and its density is smooth: "
                 "a policy may stay beside it, where the density is not 0; give the reward of "
                 "arriving instead, rep.task(reward=...)"
@@ -295,16 +302,15 @@ class SuccessorRepresentation:
         alike &= rewards[0] == 0.0 or not solution.rows.terminated.any()
         if alike:
             ends = "" if rewards[0] == 0.0 else " and none ends an episode"
-            _warn(
+            warn_user(
                 f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
-                "actions apart; collect others",
-                stacklevel=4,
+                "actions apart; collect others"
             )
         said = describe_untried(solution, self._improvement.candidates.actions)
         if improvements == 1 and not alike and not said:
             said = self._kernel_check.describe(solution.centred(rewards)[0], task.weights)
         if said:
-            _warn(said, stacklevel=4)
+            warn_user(said)
         one = self._improvement.of_weights(task.weights, task.constant)
         return self._improvement.values(one, rewards, 1 if alike else improvements)
 
@@ -472,7 +478,7 @@ class SuccessorRepresentation:
     def _warn_of_unseen(self, states: np.ndarray, actions: np.ndarray, said: str) -> None:
         """Warn once of indices of states in which no row starts, and of actions [m, k] there."""
         if place := describe_unseen(self.solution, states, actions):
-            _warn(f"no transition {place}, so {said}; collect transitions from there", stacklevel=5)
+            warn_user(f"no transition {place}, so {said}; collect transitions from there")
 
     def _averaged(self, states: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Compute Σ_c E[b(a)_c | s] φ(s)ᵀ weights[:, c], [m, ...], an average over the policy."""
@@ -483,7 +489,3 @@ class SuccessorRepresentation:
             blocks, found = solution.basis.projections(states, weights, self.behaviour_weights)
             policy = to_probabilities(found, self.observed.num_actions)
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
-
-
-def _warn(message: str, stacklevel: int = 3) -> None:
-    warnings.warn(message, FitWarning, stacklevel=stacklevel)

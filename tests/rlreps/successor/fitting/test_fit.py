@@ -42,7 +42,7 @@ def test_the_method_is_chosen_for_the_data(corridor):
         assert chosen(data).method == kind()
     # An encoder asks for a method that trains one; a table learns faster.
     assert chosen(walk(), encoder=MLP()).method == TemporalDifferences()
-    assert chosen(corridor.transitions(), averaging_rate=0.5).training.encoder == Tabular()
+    assert chosen(corridor.transitions(), averaging_rate=0.5).encoder == Tabular()
     assert chosen(walk(), max_features=7).method == LeastSquaresFit(max_features=7)
     # Counts have one block for each discrete action.
     assert chosen(as_transitions(data_of("indices, box"))).method == TemporalDifferences()

@@ -14,13 +14,13 @@ from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import Factors, decompose
 from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.quality import _compared as compare
 from rlreps.successor.fitting.quality import (
     discounted_sums,
     measure_quality,
     random_cumulants,
     to_steps,
 )
-from rlreps.successor.fitting.quality import _compared as compare
 
 GAMMA = 0.9
 
