@@ -15,11 +15,14 @@ from rlreps.worlds.truths import SuccessorSolver
 
 Table = scipy.sparse.csr_array
 
-_TIE = 1e-9
+_TIE = 1e-12
 """Difference, relative to the best action's value, below which two values count as equal."""
 
-_ROUNDING = 1e-15
-"""Relative error of one step of a chain; over all steps it is divided by 1 − γ."""
+_ROUNDING = 1e-14
+"""Error of refined values and of advantages, relative to the discounted sum of absolute rewards."""
+
+_LARGEST_DISCOUNT = 1.0 - 1e-9
+"""Beyond it, that error is more than 10⁻⁵ of the reward of a step."""
 
 
 def chain_of(table: Table, policy: DoubleArray) -> Table:
@@ -48,38 +51,57 @@ def policy_values(
     return SuccessorSolver(chain_of(table, policy), discount).multiply(gained)
 
 
+def advantages(
+    table: Table, rewards: DoubleArray, values: DoubleArray, discount: float
+) -> DoubleArray:
+    """Compute r(s, a) − (1 − γ) v(s) + γ Σ P(s' | s, a) (v(s') − v(s)) of values [n], [n, A].
+
+    These differences keep their digits where γ is close to 1 and values are large.
+    """
+    rows = np.repeat(np.arange(rewards.size), np.diff(table.indptr))
+    apart = values[table.indices] - values[rows // rewards.shape[1]]
+    gained = np.bincount(rows, table.data * apart, rewards.size).reshape(rewards.shape)
+    found: DoubleArray = rewards - (1.0 - discount) * values[:, None] + discount * gained
+    return found
+
+
 def optimal_action_values(table: Table, rewards: DoubleArray, discount: float) -> DoubleArray:
     """Compute Q* [n, A] by policy iteration.
 
+    The values of a policy are refined by their advantages, which are zero for its own actions, so
+    that their error does not grow with 1 / (1 − γ).
+
     Raises:
-        InputError: For a discount outside [0, 1).
+        InputError: For a discount outside [0, 1 − 10⁻⁹].
     """
     require_interval("discount", discount, "[0, 1)")
+    most = discount <= _LARGEST_DISCOUNT
+    require(most, "a discount of at most 1 - 1e-9 (others leave too few digits)", discount)
     states, actions = rewards.shape
     every, chosen = np.arange(states), rewards.argmax(axis=1)
     for _ in range(states * actions):  # Rounding must not exchange policies for ever.
-        chain = chain_of(table, np.eye(actions)[chosen])
-        paid = rewards[every, chosen]
+        solver = SuccessorSolver(chain_of(table, np.eye(actions)[chosen]), discount)
+        values, gains = np.zeros(states), rewards
+        for _ in range(3):
+            values = values + solver.multiply(gains[every, chosen])
+            gains = advantages(table, rewards, values, discount)
         # Sums of absolute rewards bound the rounding of each state's value, however small it is.
-        both = np.stack([paid, np.abs(paid)], axis=1)
-        values, sizes = SuccessorSolver(chain, discount).multiply(both).T
-        found = action_values(table, rewards, values, discount)
-        size = action_values(table, np.abs(rewards), sizes, discount).max(axis=1)
-        rounding = _ROUNDING / (1.0 - discount) * size
-        highest = found.max(axis=1)
-        better = highest > found[every, chosen] + rounding
+        sizes = solver.multiply(np.abs(rewards[every, chosen]))
+        rounding = _ROUNDING * action_values(table, np.abs(rewards), sizes, discount).max(axis=1)
+        highest = gains.max(axis=1)
+        better = highest > gains[every, chosen] + rounding
         if not better.any():
             break
-        chosen = np.where(better, found.argmax(axis=1), chosen)
+        chosen = np.where(better, gains.argmax(axis=1), chosen)
     # What rounding alone tells apart is equal.
-    tied = found >= (highest - rounding)[:, None]
-    return np.where(tied, highest[:, None], found)
+    tied = gains >= (highest - rounding)[:, None]
+    return values[:, None] + np.where(tied, highest[:, None], gains)
 
 
 def epsilon_greedy(values: ArrayLike, epsilon: float = 0.0) -> DoubleArray:
     """Return the probabilities [n, A] of the ε-greedy policy of values [n, A]; ties are shared.
 
-    Values of a state that differ from its best by less than one part in 10⁹ are ties.
+    Values of a state that differ from its best by less than one part in 10¹² are ties.
     """
     require_interval("epsilon", epsilon, "[0, 1]")
     table = np.asarray(values, np.float64)

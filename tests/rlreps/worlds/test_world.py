@@ -1,6 +1,8 @@
 """Tables: their files, values, exact truths, and compiled copies."""
 
 import dataclasses
+import fractions
+import itertools
 import re
 from pathlib import Path
 
@@ -151,6 +153,64 @@ def test_rounding_exchanges_no_policies_and_ties_stay_ties():
     rewards = [[1e5, 3e5], [-1e5 / 0.7] * 2, [-3e5 / 0.7] * 2, [0.0, 0.0]]
     ways = World.from_arrays(next_states=[[1, 2], [3, 3], [3, 3], [3, 3]], rewards=rewards)
     np.testing.assert_array_equal(epsilon_greedy(ways.optimal_action_values(0.7))[0], 0.5)
+
+
+def solve_exactly(rows, right):
+    """Solve rows x = right by elimination in fractions."""
+    table = [[*row, value] for row, value in zip(rows, right, strict=True)]
+    for i in range(len(table)):
+        pivot = next(j for j in range(i, len(table)) if table[j][i])
+        table[i], table[pivot] = table[pivot], table[i]
+        table[i] = [each / table[i][i] for each in table[i]]
+        for j in range(len(table)):
+            if j != i and table[j][i]:
+                factor = table[j][i]
+                table[j] = [a - factor * b for a, b in zip(table[j], table[i], strict=True)]
+    return [row[-1] for row in table]
+
+
+@pytest.mark.parametrize("digits", range(3, 9))
+def test_far_sighted_values_and_policies_are_those_of_fractions(digits):
+    discount = 1.0 - 10.0**-digits
+    gamma = fractions.Fraction(discount)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        # Multiples of 1/16 are exact; the last two actions are one.
+        counts = rng.multinomial(16, rng.dirichlet(np.full(3, 0.5), size=(3, 3)))
+        rewards = rng.integers(-32, 32, size=(3, 3)) / 16
+        counts[2], rewards[:, 2] = counts[1], rewards[:, 1]
+        chances = [
+            [[fractions.Fraction(int(c), 16) for c in row] for row in part] for part in counts
+        ]
+        paid = [[fractions.Fraction(each) for each in row] for row in rewards.tolist()]
+        solved = [
+            solve_exactly(
+                [
+                    [(s == t) - gamma * chances[a][s][t] for t in range(3)]
+                    for s, a in enumerate(policy)
+                ],
+                [paid[s][a] for s, a in enumerate(policy)],
+            )
+            for policy in itertools.product(range(2), repeat=3)
+        ]
+        best = [max(each) for each in zip(*solved, strict=True)]
+        exact = [
+            [
+                paid[s][a] + gamma * sum(chances[a][s][t] * best[t] for t in range(3))
+                for a in range(3)
+            ]
+            for s in range(3)
+        ]
+        world = World.from_arrays(probabilities=counts / 16, rewards=rewards)
+        found = world.optimal_action_values(discount)
+        np.testing.assert_allclose(found, np.asarray(exact, float), rtol=1e-13, atol=1e-9)
+        optimal = np.array([[each == max(row) for each in row] for row in exact])
+        np.testing.assert_array_equal(epsilon_greedy(found) > 0.0, optimal)
+
+
+def test_discounts_that_leave_no_digits_are_refused():
+    with pytest.raises(InputError, match="at most 1 - 1e-9"):
+        room(2, 3).optimal_values(1.0 - 1e-12)
 
 
 def test_a_policy_that_explores_shares_ties():
