@@ -1,6 +1,8 @@
 """Least squares against dense linear algebra on counted models."""
 
 import dataclasses
+import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -357,3 +359,39 @@ def test_only_so_many_products_of_state_and_box_features_are_solved_for(monkeypa
     solution = LeastSquares(basis, box, rows, 0.8, 1e-5, solution.behaviour)
     regression = Improvement(solution).fitted_q_iteration(rewards).parts[0][1]
     np.testing.assert_allclose(regression, solution.values(rewards[:, None])[:, :, 0], atol=1e-3)
+
+
+def test_ratios_of_visits_are_those_of_the_policy_and_the_rows(model, dense, monkeypatch):
+    monkeypatch.setattr(improvement, "_RATIO_RIDGE", 1e-9)
+    greedy, rows = Improvement(dense), indices_of(dense.rows.observation)
+    values = greedy.fitted_q_iteration(np.sin(dense.rows.next_observation[:, 0]).astype(float))
+    policy = greedy.greedy(np.arange(6.0)[:, None], values)
+    starts = np.bincount(rows, minlength=6) / len(rows)
+    after = starts @ model.measure(policy)[np.arange(6), policy]
+    visits = 0.1 * (starts + 0.9 * after * ~model.terminal)
+    tried = model.counts.sum(axis=2) / model.counts.sum()
+    expected = (dense.rows.action == policy[rows]) * visits[rows] / tried[rows, dense.rows.action]
+    np.testing.assert_allclose(greedy.visit_ratios(values), expected, atol=0.02)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_policy_that_leaves_the_data_is_told(leaves):
+    # Steps of ±0.1 on a line, rewarded to the right, of which only the left part may be seen.
+    rng = np.random.default_rng(0)
+    states = rng.uniform(0.0, 0.5 if leaves else 1.0, (3_000, 1)).astype(np.float32)
+    actions = rng.integers(2, size=3_000)
+    reached = np.clip(states + np.where(actions, 0.1, -0.1)[:, None], 0.0, 1.0).astype(np.float32)
+    rows = Steps(states, actions, reached, np.zeros(3_000, bool))
+    basis = FourierBasis.of(np.linspace(0.0, 1.0, 200, dtype=np.float32)[:, None], 40, 0.3, 0)
+    uniform = functools.partial(np.full, fill_value=0.5, dtype=np.float32)
+    solution = LeastSquares(
+        basis, ActionBasis(2), rows, 0.95, 1e-6, lambda states: uniform((len(states), 2))
+    )
+    rewards = reached[:, 0].astype(np.float64)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        improved = Improvement(solution)
+        improved._warn_of_departure(improved.fitted_q_iteration(rewards))
+    said = [str(each.message) for each in caught]
+    assert any("leaves the data" in line for line in said) == leaves
+    assert leaves or not said

@@ -514,7 +514,9 @@ METHODS = {
 @few_arrivals
 @pytest.mark.filterwarnings("ignore:fitted Q iteration diverges")  # On 40 rows.
 @pytest.mark.filterwarnings(
-    "ignore:one improvement is better", "ignore:the policy's values are not"
+    "ignore:one improvement is better",
+    "ignore:the policy's values are not",
+    "ignore:the policy leaves the data",
 )
 @pytest.mark.filterwarnings("ignore:the equations take 30 of 40 transitions")
 @pytest.mark.parametrize("method", METHODS)
