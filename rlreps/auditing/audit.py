@@ -165,7 +165,7 @@ def _audit_one(
     constant = np.full((states, 1), states**-0.5)
     shares = captured(np.concatenate([spans.centred, constant], axis=1), components)
     beyond = held_out(features, components, seed)
-    health = examine(features, rank)
+    health = examine(features, spans)
     aliased, pairs = find_aliases(features, baselines.pairs)
     # A few units may hold any of the leading components.
     leading = beyond[:HEADLINE].mean() if rank >= HEADLINE else beyond[:HEADLINE].max()

@@ -64,43 +64,51 @@ def find_defects(
         units: p.
     """
     least, lost = min(COLLAPSED, 0.5 * (1 + units)), round(health.rounded * units)
-    if health.effective_rank < least <= health.effective_rank + lost and units > 1:
+    if health.balanced_rank < least <= health.balanced_rank + lost:
         rounded = Defect(
             "offset",
             f"{lost} of {units} units vary within the rounding of their means",
             "subtract the mean in double precision before features are rounded; units that are "
             "constant then have collapsed",
         )
-        return [rounded]
-    if health.effective_rank < least and units > 1:
-        collapsed = Defect(
-            "collapsed",
-            f"effective rank {health.effective_rank:.2f} of {units} units",
-            "train with a term against collapse (orthonormality, variance, a larger learning rate "
-            "of the predictor), and check that targets differ between states",
-        )
-        return [collapsed]  # The others would follow from it.
+        return [rounded]  # Nothing is known of these units.
     found = []
-    if health.rank < min(LOW_RANK * units, ENOUGH):
+    collapsed = health.balanced_rank < least
+    if collapsed:
         found.append(
             Defect(
-                "low rank",
-                f"numerical rank {health.rank} of {units} units",
-                "use fewer units, or add a loss that rewards rank",
+                "collapsed",
+                f"effective rank {health.balanced_rank:.2f} of {units} units of like scale"
+                if health.rank
+                else "no unit varies over the states",
+                "train with a term against collapse (orthonormality, variance, a larger learning "
+                "rate of the predictor), and check that targets differ between states",
             )
         )
-    if held_out < BY_CHANCE:
-        found.append(
-            Defect(
-                "no better than chance",
-                f"R² {held_out:.2f} of the leading components at held-out states",
-                "check that row i of the features is state i of the truth, and that the network "
-                "saw the truth's observations",
+        if not health.rank:
+            return found
+    else:  # Collapse would explain these.
+        if health.rank < min(LOW_RANK * units, ENOUGH):
+            found.append(
+                Defect(
+                    "low rank",
+                    f"numerical rank {health.rank} of {units} units",
+                    "use fewer units, or add a loss that rewards rank",
+                )
             )
-        )
-    else:
-        found += _of_contents(health.rank, components, aliased, error, states)
-    found += _of_units(health)
+        # Half of the states fit a map of as many units to anything: that map says nothing.
+        if held_out < BY_CHANCE and 2 * health.rank < states:
+            found.append(
+                Defect(
+                    "no better than chance",
+                    f"R² {held_out:.2f} of the leading components at held-out states",
+                    "check that row i of the features is state i of the truth, and that the "
+                    "network saw the truth's observations",
+                )
+            )
+        else:
+            found += _of_contents(health.rank, components, aliased, error, states)
+    found += _of_units(health, collapsed)
     if states < FEWEST_STATES * units:
         found.append(
             Defect(
@@ -143,14 +151,14 @@ def _of_contents(
         )
 
 
-def _of_units(health: Health) -> Iterator[Defect]:
+def _of_units(health: Health, collapsed: bool) -> Iterator[Defect]:
     if health.dormant > QUIET:
         yield Defect(
             "dormant",
             f"{health.dormant:.0%} of the units are dormant or constant",
             "lower the learning rate, reset dormant units, or use another activation",
         )
-    if health.duplicated > ALIKE:
+    if health.duplicated > ALIKE and not collapsed:
         yield Defect(
             "duplicated",
             f"{health.duplicated:.0%} of the units repeat an earlier unit",
@@ -168,7 +176,7 @@ def _of_units(health: Health) -> Iterator[Defect]:
             f"units have a standard deviation of {health.spread:.3g}",
             "divide by it before anything with a step size or a penalty reads the features",
         )
-    if health.condition > CONDITION:
+    if health.condition > CONDITION and not collapsed:
         yield Defect(
             "ill-conditioned",
             f"condition number {health.condition:.1e} within the rank",

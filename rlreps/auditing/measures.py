@@ -24,7 +24,6 @@ DORMANT = 0.025
 _DUPLICATE = 0.999
 _RANKME = 1e-7
 """ε of Garrido et al. 2023."""
-_DIGITS = 1e-7
 PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 """Candidates of ridge regressions, in units of the largest eigenvalue."""
 _NEAR, _FAR = 0.01, 0.5
@@ -38,32 +37,39 @@ class Spans(NamedTuple):
     Attributes:
         centred: The basis with centred features, [n, r]; r is their numerical rank.
         raw: The basis without centring, [n, s].
+        factor: Centred features in the first basis, [r, p], each unit divided by its power of two.
     """
 
     centred: DoubleArray
     raw: DoubleArray
+    factor: DoubleArray
 
 
 def spans_of(features: np.ndarray) -> Spans:
     """Compute the spans of features [n, p] with and without an intercept.
 
     Columns are scaled to unit length first, so that no column counts less than another. Singular
-    values within the rounding of the features' own type count as zero.
+    values within the rounding of the features' own type count as zero: of float32, or of float64
+    for features of that type and for integers.
     """
     count = len(features)
     # As for ``subspace.numerical_rank``; shorter types count as float32.
-    kind = np.float64 if features.dtype == np.float64 else np.float32
-    tolerance = relative_tolerance(features.shape, kind)
-    doubles = features.astype(np.float64)
-    means = doubles.mean(axis=0)
-    centred = _orthonormalise(doubles - means, _rounding(features), tolerance)
+    short = features.dtype.kind == "f" and features.dtype != np.float64
+    tolerance = relative_tolerance(features.shape, np.float32 if short else np.float64)
+    units, _ = _scale(features)
+    means = units.mean(axis=0)
+    columns = units - means
+    centred = _orthonormalise(columns, _rounding(units, features.dtype), tolerance)
     # F = C R + 1 mᵀ lies in the span of C and the constant: a small factor has all of its span.
     constant = np.full((count, 1), 1.0 / math.sqrt(count))
     both = np.concatenate([centred, constant], axis=1)
-    factor = np.concatenate([centred.T @ doubles, math.sqrt(count) * means[None, :]])
-    lengths = np.linalg.norm(factor, axis=0)
-    left, _, _ = decompose_by_gram(factor / np.where(lengths > 0.0, lengths, 1.0), tolerance)
-    return Spans(centred, both @ left)
+    factor = centred.T @ columns
+    whole = np.concatenate([factor, math.sqrt(count) * means[None, :]])
+    lengths = np.linalg.norm(whole, axis=0)
+    left, sizes, _ = scipy.linalg.svd(
+        whole / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False
+    )
+    return Spans(centred, both @ left[:, sizes > tolerance * sizes[0]], factor)
 
 
 def captured(span: DoubleArray, components: DoubleArray) -> DoubleArray:
@@ -77,9 +83,10 @@ def captured(span: DoubleArray, components: DoubleArray) -> DoubleArray:
 
 def standardise(features: np.ndarray) -> DoubleArray:
     """Return features [n, p] with mean zero and standard deviation one; constant units are zero."""
-    centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+    units, _ = _scale(features)
+    centred = units - units.mean(axis=0)
     deviations = centred.std(axis=0)
-    varying = deviations > _rounding(features)
+    varying = deviations > _rounding(units, features.dtype)
     found: DoubleArray = np.where(varying, centred / np.where(varying, deviations, 1.0), 0.0)
     return found
 
@@ -110,23 +117,6 @@ def explained(values: DoubleArray, predicted: DoubleArray) -> DoubleArray:
     return score
 
 
-def decompose_by_gram(
-    matrix: DoubleArray, tolerance: float = 0.0
-) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
-    """Compute the singular value decomposition [m, r], [r], [p, r] from the smaller Gram matrix.
-
-    Singular values below the tolerance times the largest, or below 10⁻⁷ of it, count as zero: a
-    Gram matrix has half of the digits. The largest value comes first.
-    """
-    tall = matrix.shape[0] > matrix.shape[1]
-    squares, vectors = scipy.linalg.eigh(_smaller_gram(matrix))
-    kept = squares > max(tolerance, _DIGITS) ** 2 * squares[-1]
-    squares, vectors = squares[kept][::-1], vectors[:, kept][:, ::-1]
-    values = np.sqrt(squares)
-    others = (matrix @ vectors if tall else matrix.T @ vectors) / values
-    return (others, values, vectors) if tall else (vectors, values, others)
-
-
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Health:
@@ -136,6 +126,8 @@ class Health:
         rank: Numerical rank of the centred features.
         effective_rank: exp of the entropy of σ / Σσ, σ the singular values of the centred features
             (Roy & Vetterli 2007).
+        balanced_rank: The effective rank if units that vary more than the median unit are scaled
+            down to its standard deviation, so that none hides others by its scale.
         rankme: The same of the features as they are, with ε = 10⁻⁷ (Garrido et al. 2023).
         stable_rank: ‖F‖²_F / ‖F‖² of the centred features.
         alpha: α-ReQ, minus the slope of the log eigenvalues of the covariance against their log
@@ -154,6 +146,7 @@ class Health:
 
     rank: int
     effective_rank: float
+    balanced_rank: float
     rankme: float
     stable_rank: float
     alpha: float
@@ -165,41 +158,46 @@ class Health:
     rounded: float
 
 
-def examine(features: np.ndarray, rank: int) -> Health:
-    """Compute the health of features [n, p] of a known numerical rank."""
-    doubles = features.astype(np.float64)
-    means = doubles.mean(axis=0)
-    centred = doubles - means
-    deviations = centred.std(axis=0)
-    varying = deviations > _rounding(features)
+def examine(features: np.ndarray, spans: Spans) -> Health:
+    """Compute the health of features [n, p] of known spans."""
+    units = standardise(features)
+    varying = units.any(axis=0)
+    alike = (np.abs(np.triu(units.T @ units, 1)) / len(units) > _DUPLICATE).any(axis=0)
+    scaled, exponents = _scale(features)
+    largest = int(exponents.max())
+    doubles = np.ldexp(scaled, exponents - largest)
+    deviations = doubles.std(axis=0)
     spread = math.sqrt(np.mean(np.square(deviations)))
-    scale = spread or 1.0
-    values = _singular_values(centred / scale)
-    rank = min(rank, len(values))  # A column may be tiny beside others.
-    eigenvalues = np.square(values[:rank])
+    rank, sizes, balanced = len(spans.factor), np.zeros(0), np.zeros(0)
+    if rank:
+        sizes = scipy.linalg.svdvals(np.ldexp(spans.factor, exponents - largest))
+        lengths = np.linalg.norm(spans.factor, axis=0)
+        median = float(np.quantile(deviations[varying], 0.5, method="lower"))
+        weights = np.minimum(deviations / max(median, np.finfo(np.float64).tiny), 1.0)
+        balanced = scipy.linalg.svdvals(
+            spans.factor * (weights / np.where(lengths > 0.0, lengths, 1.0))
+        )
+    # A unit may be within the rounding of others.
+    sizes = sizes[sizes > np.finfo(np.float64).eps * sizes.max(initial=0.0)]
+    eigenvalues = np.square(sizes)
     alpha = math.nan
-    if rank >= 3:
-        index = np.log(np.arange(1, rank + 1))
+    if len(sizes) >= 3:
+        index = np.log(np.arange(1, len(sizes) + 1))
         alpha = -float(np.polyfit(index, np.log(eigenvalues), 1)[0])
     activations = np.abs(doubles).mean(axis=0) if doubles.min() >= 0.0 else deviations
     quiet = ~varying | (activations <= DORMANT * activations.mean())
-    alike = np.zeros(0, bool)
-    if varying.any():
-        units = centred[:, varying] / deviations[varying]
-        alike = (np.abs(np.triu(units.T @ units, 1)) / len(units) > _DUPLICATE).any(axis=0)
-    largest = max(float(np.abs(doubles).max()), np.finfo(np.float64).tiny)
-    raw = _singular_values(doubles / largest)
     return Health(
         rank=rank,
-        effective_rank=_exponential_entropy(values[:rank]),
-        rankme=_exponential_entropy(raw, _RANKME),
-        stable_rank=float(np.sum(eigenvalues) / eigenvalues[0]) if rank else 0.0,
+        effective_rank=_exponential_entropy(sizes),
+        balanced_rank=_exponential_entropy(balanced),
+        rankme=_exponential_entropy(_singular_values(doubles), _RANKME),
+        stable_rank=float(np.sum(eigenvalues) / eigenvalues[0]) if len(sizes) else 0.0,
         alpha=alpha,
-        condition=float(values[0] / values[rank - 1]) if rank else math.inf,
-        spread=spread,
-        offset=float(np.linalg.norm(means)) / (scale * math.sqrt(features.shape[1])),
+        condition=float(sizes[0] / sizes[-1]) if len(sizes) else math.inf,
+        spread=math.ldexp(spread, largest),
+        offset=math.sqrt(np.mean(np.square(doubles.mean(axis=0)))) / (spread or 1.0),
         dormant=float(quiet.mean()),
-        duplicated=float(alike.sum()) / features.shape[1],
+        duplicated=float(alike.mean()),
         rounded=float((~varying & (np.ptp(doubles, axis=0) > 0.0)).mean()),
     )
 
@@ -238,7 +236,7 @@ def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray
 
     Two states are aliased if their features are closer than a neighbour in the truth typically is
     and closer than a hundredth of the median distance, but their truths farther apart than half of
-    the median distance.
+    the median distance. Units are standardised, so that none hides others by its scale.
 
     Args:
         features: [n, p].
@@ -249,7 +247,7 @@ def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray
         such state, those farthest apart in the truth first.
     """
     chosen, true, neighbour, median = pairs
-    seen = _distances(features - features.mean(axis=0, dtype=np.float64), chosen)
+    seen = _distances(standardise(features), chosen)
     near = min(
         float(np.median(seen[np.arange(len(chosen)), neighbour])), _NEAR * float(np.median(seen))
     )
@@ -271,25 +269,35 @@ def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
     return found
 
 
-def _rounding(features: np.ndarray) -> DoubleArray:
+def _scale(features: np.ndarray) -> tuple[DoubleArray, npt.NDArray[np.int32]]:
+    """Divide units by 2^e, exactly, so that squares neither over- nor underflow; return e, [p]."""
+    doubles = features.astype(np.float64)
+    exponents = np.frexp(np.abs(doubles).max(axis=0))[1]
+    return np.ldexp(doubles, -exponents), exponents
+
+
+def _rounding(units: DoubleArray, kind: np.dtype) -> DoubleArray:
     """Return the standard deviation, [p], that rounding alone can give a constant column.
 
-    It is one unit in the last place either way; integers are exact in double precision.
+    It is one unit in the last place of the features' type either way; integers are exact in double
+    precision.
     """
-    unit = float(np.finfo(features.dtype if features.dtype.kind == "f" else np.float64).eps)
-    found: DoubleArray = unit * np.abs(features.astype(np.float64)).mean(axis=0)
+    unit = float(np.finfo(kind if kind.kind == "f" else np.float64).eps)
+    found: DoubleArray = unit * np.abs(units).mean(axis=0)
     return found
 
 
 def _orthonormalise(columns: DoubleArray, least: DoubleArray, tolerance: float) -> DoubleArray:
     """Return an orthonormal basis of columns [n, p] whose deviation is above ``least``."""
-    lengths = np.linalg.norm(columns, axis=0)
-    kept = lengths > math.sqrt(len(columns)) * least
+    lengths, rounded = np.linalg.norm(columns, axis=0), math.sqrt(len(columns)) * least
+    kept = lengths > rounded
     if not kept.any():
         return columns[:, :0]
-    panel, _, _ = decompose_by_gram(columns[:, kept] / lengths[kept], tolerance)
-    # Directions near the floor of the Gram matrix are orthogonal to three digits alone.
-    basis, _, _ = decompose_by_gram(panel)
+    columns = columns[:, kept] / lengths[kept]
+    left, values, _ = scipy.linalg.svd(columns, full_matrices=False, overwrite_a=True)
+    # Columns carry the rounding of their means.
+    noise = float(np.median(rounded[kept] / lengths[kept]))
+    basis: DoubleArray = left[:, values > max(tolerance * values[0], noise)]
     return basis
 
 
@@ -301,9 +309,9 @@ def _smaller_gram(matrix: DoubleArray) -> DoubleArray:
 
 
 def _singular_values(matrix: DoubleArray) -> DoubleArray:
-    """Return the singular values that ``decompose_by_gram`` would, the largest first."""
-    squares = scipy.linalg.eigvalsh(_smaller_gram(matrix))[::-1]
-    values: DoubleArray = np.sqrt(squares[squares > _DIGITS**2 * squares[0]])
+    """Return singular values, exact to 10⁻⁷ of the largest, which is RankMe's ε."""
+    squares = scipy.linalg.eigvalsh(_smaller_gram(matrix))
+    values: DoubleArray = np.sqrt(np.maximum(squares, 0.0))
     return values
 
 

@@ -21,6 +21,7 @@ from rlreps.auditing.recorded import _count_alike as count_alike
 from rlreps.auditing.recorded import estimate_truth
 from rlreps.errors import InputError
 from rlreps.successor import BoxGrid, Transitions, load_ground_truth, save_matrix
+from rlreps.worlds import World
 
 STATES, UNITS = 150, 16
 GRID = BoxGrid((0.0,), (6.2832,), (STATES,), ("angle",))
@@ -133,6 +134,41 @@ def test_units_beyond_the_rank_add_nothing(truth, sound):
         np.testing.assert_allclose(spans.centred.T @ spans.centred, np.eye(UNITS), atol=1e-5)
 
 
+@pytest.mark.parametrize("condition", [1e3, 1e9, 1e12])
+def test_features_hold_what_their_own_type_tells_from_rounding(truth, random, condition):
+    spectrum = np.geomspace(1.0, 1.0 / condition, 10)
+    mixing = np.linalg.qr(random.normal(size=(10, 10)))[0]
+    features = truth.principal.basis[:, :10].astype(np.float64) * spectrum @ mixing
+    found = rlreps.audit(features, truth).findings["features"]
+    assert found.leading() == pytest.approx(1.0, abs=1e-4)
+    assert found.health.rank == 10
+    assert found.health.condition == pytest.approx(condition, rel=1e-2)
+    # In single precision all that is below rounding is gone.
+    left = np.sum(spectrum > 10.0 * np.finfo(np.float32).eps * np.sqrt(STATES))
+    single = rlreps.audit(features.astype(np.float32), truth).findings["features"]
+    assert abs(single.health.rank - left) <= 1
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_rounding_of_means_adds_little_rank(sound, random, kind):
+    features = sound[:, :3] @ random.normal(size=(3, 40)) + 1e4
+    # Beside those few units that vary least.
+    assert 3 <= spans_of(features.astype(kind)).centred.shape[1] <= 5
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e160, 1e-160, 1e-200, 1e-310])
+def test_any_finite_scale_is_a_scale_and_nothing_else(truth, sound, factor):
+    for features in (factor * sound, np.c_[factor * sound[:, :8], sound[:, 8:]]):
+        found = rlreps.audit(features, truth).findings["features"]
+        assert found.leading() == pytest.approx(
+            rlreps.audit(sound, truth).findings["features"].leading()
+        )
+        assert {each.name for each in found.defects} <= {"scale", "dormant", "ill-conditioned"}
+    assert rlreps.audit(factor * sound, truth).findings["features"].health.spread == pytest.approx(
+        factor * np.sqrt(np.mean(sound.var(axis=0))), rel=1e-3
+    )
+
+
 def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
     components = truth.principal.basis[:, :10].astype(np.float64)
     span = spans_of(random.normal(size=(STATES, 100))).centred
@@ -198,14 +234,18 @@ def of_spectrum(values, random):
     return left * values @ np.linalg.qr(random.normal(size=(len(values), len(values))))[0]
 
 
+def health_of(features):
+    return examine(features, spans_of(features))
+
+
 def test_ranks_and_the_slope_are_those_of_known_spectra(random):
-    health = examine(of_spectrum(np.full(8, 3.0), random), 8)
+    health = health_of(of_spectrum(np.full(8, 3.0), random))
     assert health.effective_rank == pytest.approx(8.0)
     assert health.rankme == pytest.approx(8.0, rel=1e-4)
     assert health.stable_rank == pytest.approx(8.0)
     assert health.condition == pytest.approx(1.0)
     powers = np.arange(1, 9) ** -0.75
-    health = examine(of_spectrum(powers, random), 8)
+    health = health_of(of_spectrum(powers, random))
     assert health.alpha == pytest.approx(1.5, rel=1e-6)
     assert health.condition == pytest.approx(8.0**0.75)
     shares = powers / powers.sum()
@@ -231,11 +271,11 @@ def test_dormant_and_repeated_units_are_counted(random):
     active = np.abs(random.normal(size=(STATES, 6)))
     # Dormant: a zero, a constant, and a whisper. Repeated: a multiple, and a negative.
     units = [active, np.zeros((STATES, 1)), np.full((STATES, 1), 3.0), 1e-3 * active[:, :1] ** 2]
-    health = examine(np.concatenate(units, axis=1), 7)
+    health = health_of(np.concatenate(units, axis=1))
     assert health.dormant == pytest.approx(3 / 9)
     assert health.duplicated == 0.0
     repeated = np.concatenate([active, 5.0 * active[:, :1] + 1.0, -active[:, 1:2]], axis=1)
-    assert examine(repeated, 6).duplicated == pytest.approx(2 / 8)
+    assert health_of(repeated).duplicated == pytest.approx(2 / 8)
 
 
 def test_aliases_are_the_states_that_features_do_not_tell_apart(truth, sound):
@@ -283,6 +323,32 @@ def test_every_planted_defect_is_named_and_sound_features_have_none(truth, sound
     for name, features in planted(truth, sound, random).items():
         found = rlreps.audit(features, truth).findings["features"]
         assert name in [each.name for each in found.defects], name
+
+
+def test_a_large_unit_hides_no_other_unit_and_no_defect(truth, sound, random):
+    large = np.r_[1e3, np.ones(UNITS - 1)]
+
+    def names(features):
+        return [each.name for each in rlreps.audit(features, truth).findings["features"].defects]
+
+    assert names(sound * large) == ["dormant"]  # By its definition: a share of the mean.
+    few = np.r_[np.full(4, 300.0), np.ones(UNITS - 4)]
+    assert names(truth.principal.basis[:, :UNITS].astype(np.float64) * few) == ["dormant"]
+    cases = planted(truth, sound, random)
+    for name in ("missing component", "duplicated", "no better than chance", "low rank"):
+        assert name in names(cases[name] * np.r_[1e3, np.ones(cases[name].shape[1] - 1)])
+    # Collapse hides only what follows from it.
+    assert names(1e6 * cases["collapsed"] + 1e9) == ["collapsed", "offset", "scale"]
+
+
+@pytest.mark.parametrize("count", [4, 6, 12])
+def test_exact_components_of_few_states_are_not_called_chance(count):
+    steps = (np.arange(count)[:, None] + np.array([[1, -1]])) % count
+    world = World.from_arrays(next_states=steps, rewards=np.zeros((count, 2)))
+    truth = world.truth(discount=0.9)
+    for units in (count - 2, count - 1):
+        found = rlreps.audit(truth.principal.basis[:, :units], truth).findings["features"]
+        assert "no better than chance" not in [each.name for each in found.defects]
 
 
 def test_components_that_the_truth_does_not_know_are_not_called_missing(truth, sound, random):
@@ -371,10 +437,12 @@ def test_a_function_may_depend_on_the_batch_by_rounding(truth):
     assert found.findings["features"].defects[0].name == "collapsed"
 
 
-def test_constant_features_hold_nothing(truth):
-    found = rlreps.audit(np.ones((STATES, 4)), truth).findings["features"]
+@pytest.mark.parametrize("units", [1, 2, 4])
+def test_constant_features_hold_nothing(truth, units):
+    found = rlreps.audit(np.ones((STATES, units)), truth).findings["features"]
     assert found.leading() == pytest.approx(0.0, abs=1e-12)
     assert [each.name for each in found.defects] == ["collapsed"]
+    assert found.defects[0].found == "no unit varies over the states"
 
 
 def test_tables_and_figures_are_written(truth, sound, tmp_path):
