@@ -22,7 +22,7 @@ COUNTERS = ("step_count", "_elapsed_steps", "_np_random_seed")
 """Attributes that count an episode's steps, in MiniGrid and in ``TimeLimit``, or tell its seed."""
 
 _MOST_CHECKED = 5_000
-"""Largest number of pairs of states and actions whose outcomes are computed a second time."""
+"""Largest number of outcomes that are computed again; fewer pairs of states and actions repeat."""
 
 _MOST_DRAWN = 200
 """Largest number of them whose observations are drawn again, which may take longer than a step."""
@@ -68,8 +68,9 @@ def enumerate_states(
         constant: Types whose objects never change, such as walls; they need no copies.
         horizon: Number of steps after which states are not followed further, and end an episode.
         most_states: Largest number of states.
-        check: Whether to take actions a second time, in another order and with other random
-            numbers: up to 5,000 of them, spread over all states.
+        check: Whether to take 5,000 actions again, spread over all states, in another order and
+            with other random numbers: each of m pairs of a state and an action about 5,000 / m
+            times, or once. k times miss an outcome of probability q with probability (1 − q)^k.
         name: Name of the game, for ``World.about``.
         progress: Shows the number of states.
 
@@ -270,6 +271,7 @@ class _Search:
             for action in range(len(columns[index]))
         ]
         known, pairs = len(self.states), spread(pairs, len(columns[0]), _MOST_CHECKED)
+        pairs *= _MOST_CHECKED // max(1, len(pairs))
         np.random.default_rng(0).shuffle(pairs)
         for count, (index, action) in enumerate(pairs):
             after, reward, seen = self.take(index, action)

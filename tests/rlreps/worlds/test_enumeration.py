@@ -172,6 +172,25 @@ class Noisy(Corridor):
         return seen, reward, *rest
 
 
+class Rare(Corridor):
+    """Pays at random, or slips at random, with some probability."""
+
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        drawn = self.np_random.random() < self.chance
+        if self.kind == "place" and drawn:
+            self.place = 0
+            seen = self._seen()
+        return seen, reward * (self.kind == "place" or drawn), *rest
+
+
+@pytest.mark.parametrize(("kind", "chance"), [("reward", 0.5), ("reward", 0.98), ("place", 0.02)])
+def test_outcomes_of_few_states_are_taken_again_many_times(kind, chance):
+    for seed in range(10):  # One pair of thirteen pays; each is taken about 400 times.
+        with pytest.raises(InputError, match="a deterministic environment, got another"):
+            World.enumerate(Rare(kind=kind, chance=chance), seeds=[seed])
+
+
 class Count(Corridor):
     def step(self, action):
         self.taken = getattr(self, "taken", 0) + 1
