@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
+from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from rlreps.errors import InputError, own_code, require, require_memory, require_positive
+from rlreps.numerics import as_real
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.copies import StateCopies, canonical
@@ -206,6 +208,8 @@ class _Search:
         self.states.append(state)
         self.ended.append(ended)
         self.observations.append(self._seen(seen))
+        first, last = (self.observations[place].shape for place in (0, -1))
+        require(first == last, f"observations of one shape, {list(first)}", list(last))
         if self._coordinates is not None:
             self.places.append(np.array(self._coordinates(self.env), np.float64))
         count = len(self.states)
@@ -220,7 +224,7 @@ class _Search:
                 f"expected an observation in one array, got a {type(found).__name__}; give "
                 "observe=, a function of the environment, such as lambda env: ..."
             )
-        array = np.array(found)
+        array = np.array(as_real(found, "an observation"))
         whole = array.dtype == np.uint8
         array = array if whole else np.asarray(array, np.float32)
         return array if array.ndim else array[None]
@@ -244,9 +248,12 @@ class _Search:
         """Take an action in a state: the number of the next state, reward, and observation."""
         self._restore(self.states[index])
         with own_code("an environment that can be stepped"):
-            seen, reward, terminated, truncated, _ = self.env.step(
-                action + getattr(self.env.action_space, "start", 0)
-            )
+            found = self.env.step(action + getattr(self.env.action_space, "start", 0))
+            five = isinstance(found, tuple) and len(found) == 5
+            require(five, "five values of step (observation, reward, ..., info)", found)
+            seen, reward, terminated, truncated, _ = found
+            finite = math.isfinite(reward)
+        require(finite, f"a finite reward of action {action} in state {index}", reward)
         if truncated and not terminated and not self._limited:
             raise InputError(
                 "expected episodes without a time limit, got a truncated one: name the attribute "
@@ -323,7 +330,7 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
         The arguments of ``World.from_arrays``.
 
     Raises:
-        InputError: If the environment has no such table.
+        InputError: If the environment has no such table, or an entry that is none.
     """
     inner = env.unwrapped
     table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
@@ -335,19 +342,20 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
         start[env.reset(seed=0)[0]] = 1.0
     nodes = [(int(state), False) for state in np.flatnonzero(start)]
     numbers = {node: number for number, node in enumerate(nodes)}
-    actions = len(table[nodes[0][0]])
+    with own_code(f"actions of the first state in P[{nodes[0][0]}]"):
+        actions = len(table[nodes[0][0]])
     entries: list[list[tuple[int, int, float, float]]] = [[] for _ in range(actions)]
     for node in nodes:  # The list grows.
         state, ended = node
-        for action, outcomes in table[state].items() if not ended else ():
-            for chance, after, reward, ends in outcomes:
+        for action in range(actions) if not ended else ():
+            for chance, after, reward, ends in _outcomes(table, state, action, actions):
                 if chance > 0.0:
-                    following = (int(after), bool(ends))
+                    following = (after, ends)
                     if following not in numbers:
                         numbers[following] = len(nodes)
                         nodes.append(following)
                     place = (numbers[node], numbers[following])
-                    entries[action].append((*place, float(chance), float(reward)))
+                    entries[action].append((*place, chance, reward))
     count, ends = len(nodes), np.asarray([ended for _, ended in nodes])
     probabilities, rewards = [], []
     for listed in entries:
@@ -374,13 +382,33 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
     }
 
 
+def _outcomes(
+    table: Any, state: int, action: int, actions: int
+) -> list[tuple[float, int, float, bool]]:
+    """Return what an action leads to, after a check."""
+    entry = f"P[{state}][{action}]"
+    with own_code(f"outcomes (probability, next state, reward, end) in {entry}"):
+        require(len(table[state]) == actions, f"{actions} actions in P[{state}]", table[state])
+        found = [
+            (float(chance), int(after), float(reward), bool(ends))
+            for chance, after, reward, ends in table[state][action]
+        ]
+    total = sum(chance for chance, *_ in found)
+    require(abs(total - 1.0) < 1e-9, f"probabilities in {entry} that sum to 1", total)
+    for _, after, reward, _ in found:
+        require(after in table, f"a next state in {entry} that is in P", after)
+        require(math.isfinite(reward), f"finite rewards in {entry}", reward)
+    return found
+
+
 def _toy_places(inner: Any, states: list[int]) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     """Return coordinates of a toy text's states: column and row where it has them."""
-    if hasattr(inner, "decode"):  # Taxi
+    if isinstance(inner, TaxiEnv):
         rows = np.asarray([list(inner.decode(state)) for state in states])
         return rows[:, [1, 0, 2, 3]] * [1, -1, 1, 1], ("column", "row", "passenger", "goal")
-    width = getattr(inner, "ncol", None) or getattr(inner, "shape", (0, 0))[1]
-    numbers = np.asarray(states)
+    shape, numbers = getattr(inner, "shape", None), np.asarray(states)
+    plane = isinstance(shape, tuple) and len(shape) == 2
+    width = getattr(inner, "ncol", None) or (shape[1] if plane else 0)
     if not width:
         return numbers[:, None], ("state",)
     return np.column_stack([numbers % width, -(numbers // width)]), ("column", "row")

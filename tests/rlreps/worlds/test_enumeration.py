@@ -228,7 +228,25 @@ class Pair(Corridor):
         return {"image": super()._seen()}
 
 
+class Odd(Corridor):
+    """Returns something else than a step's five values."""
+
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        return self.change(self.place, seen, reward, *rest)
+
+
 BAD = {
+    "nan": (
+        Odd(change=lambda place, seen, reward, *rest: (seen, float("nan"), *rest)),
+        "a finite reward of action 0 in state 0, got nan",
+    ),
+    "nothing": (Odd(change=lambda *_: None), "five values of step .*, got None"),
+    "ragged": (
+        Odd(change=lambda place, seen, *rest: (np.zeros(1 + place), *rest)),
+        r"observations of one shape, \[1\], got \[2\]",
+    ),
+    "none": (Odd(change=lambda place, seen, *rest: (None, *rest)), "an observation of real num"),
     "reward": (Noisy(noise="reward"), "a deterministic environment, got another reward"),
     "observation": (Noisy(noise="observation"), "got another observation of the same state"),
     "place": (Noisy(noise="place"), "got another next state, which differs in place"),
@@ -304,3 +322,54 @@ def test_a_toy_text_is_its_table_entry_by_entry(name):
 def test_an_environment_without_a_table_is_refused():
     with pytest.raises(InputError, match="a table P of transitions, got 'Corridor'"):
         World.from_gymnasium_table(Corridor())
+
+
+class Listed(gymnasium.Env):
+    """A table of two states: action 0 stays, action 1 goes to the other state."""
+
+    def __init__(self, **parts):
+        self.P = {
+            state: {action: [(1.0, (state + action) % 2, 0.0, False)] for action in range(2)}
+            for state in range(2)
+        }
+        self.initial_state_distrib = np.array([1.0, 0.0])
+        vars(self).update(parts)
+
+    def with_entry(self, state, action, outcomes):
+        self.P[state][action] = outcomes
+        return self
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"shape": (4,)}, {"shape": 4}, {"shape": None}, {"decode": lambda state: "abc"}],
+)
+def test_tables_with_other_attributes_have_states_as_places(parts):
+    world = World.from_gymnasium_table(Listed(**parts))
+    assert world.next_states.tolist() == [[0, 1], [1, 0]]
+    assert world.names == ("state",)
+    assert World.from_gymnasium_table(Listed(shape=(1, 2))).names == ("column", "row")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ([(0.5, 1, 0.0, False)], r"probabilities in P\[1\]\[0\] that sum to 1, got 0.5"),
+        ([], r"probabilities in P\[1\]\[0\] that sum to 1, got 0"),
+        ([(1.0, 7, 0.0, False)], r"a next state in P\[1\]\[0\] that is in P, got 7"),
+        ([(1.0, 1, float("nan"), False)], r"finite rewards in P\[1\]\[0\], got nan"),
+        ([(1.0, 1, 0.0)], r"outcomes \(probability, .* in P\[1\]\[0\], got ValueError"),
+        (None, r"outcomes \(probability, .* in P\[1\]\[0\], got TypeError"),
+    ],
+)
+def test_an_entry_of_a_table_that_is_none_is_named(outcomes, said):
+    with pytest.raises(InputError, match=said):
+        World.from_gymnasium_table(Listed().with_entry(1, 0, outcomes))
+
+
+def test_states_of_a_table_have_the_same_actions():
+    for given in ({0: [(1.0, 0, 0.0, False)]}, {0: [], 1: [], 2: []}):
+        env = Listed()
+        env.P[1] = given
+        with pytest.raises(InputError, match=r"2 actions in P\[1\]"):
+            World.from_gymnasium_table(env)
