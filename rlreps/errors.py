@@ -61,6 +61,7 @@ def require_interval(name: str, value: object, interval: str) -> None:
     Ends may be powers, as in ``[0, 2**31)``. Numbers beyond float32 are refused too. None and
     arrays (tracers among them) pass, since options are checked where a user writes them.
     """
+    require(not isinstance(value, str), f"{name} to be a number", value)
     if not isinstance(value, numbers.Real):
         return
     number: Any = value

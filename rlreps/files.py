@@ -55,10 +55,11 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     Errors of the system name the path; the error of a full disk would otherwise not name it.
 
     Raises:
-        InputError: For a path that ``require_name`` refuses.
+        InputError: For a folder, or a path that ``require_name`` refuses.
     """
     require_name(path)
     target = Path(path)
+    require(not target.is_dir(), "the path of a file", f"the folder {target}")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
     try:

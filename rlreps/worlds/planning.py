@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from rlreps.errors import InputError, require, require_interval
+from rlreps.numerics import as_real
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.truths import SuccessorSolver
 
@@ -174,7 +175,7 @@ def checked_policy(policy: ArrayLike | None, states: int, actions: int) -> Doubl
     """
     if policy is None:
         return np.full((states, actions), 1.0 / actions)
-    found = np.asarray(policy, np.float64)
+    found = as_real(policy, "a policy").astype(np.float64)
     require(found.shape == (states, actions), f"a policy [{states}, {actions}]", found.shape)
     off = np.abs(found.sum(axis=1) - 1.0).max()
     if not (off < 1e-6 and (found >= 0.0).all()):

@@ -521,7 +521,10 @@ def _shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
 
 def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> Table:
     """Stack matrices [n, n] of A actions, dense or sparse, as a table [n A, n]."""
-    each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
+    try:
+        each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected {name} [A, n, n], got {error}") from error
     require(bool(each), f"{name} [A, n, n]", "none")
     actions, states = (len(each), each[0].shape[-1]) if shape is None else shape
     fits = len(each) == actions and all(part.shape == (states, states) for part in each)

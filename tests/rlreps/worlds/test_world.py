@@ -213,6 +213,17 @@ def test_discounts_that_leave_no_digits_are_refused():
         room(2, 3).optimal_values(1.0 - 1e-12)
 
 
+def test_words_for_numbers_and_folders_for_files_are_refused(tmp_path):
+    world = room(2, 3)
+    with pytest.raises(InputError, match="a policy of real numbers, got"):
+        world.policy_values("greedy")
+    for compute in (world.optimal_values, world.successor, world.policy_values):
+        with pytest.raises(InputError, match="discount to be a number, got 'a'"):
+            compute(discount="a")
+    with pytest.raises(InputError, match="the path of a file, got 'the folder"):
+        world.save(tmp_path)
+
+
 def test_a_policy_that_explores_shares_ties():
     table = epsilon_greedy([[1.0, 1.0, 0.0], [0.0, 2.0, 1.0]], 0.3)
     np.testing.assert_allclose(table, [[0.45, 0.45, 0.1], [0.1, 0.8, 0.1]])
@@ -292,6 +303,7 @@ def test_a_world_s_file_with_a_right_digest_and_wrong_arrays_is_refused(
         ({"next_states": [[0, 2], [1, 0]]}, "next states in .0, 2."),
         ({"next_states": [[0.0, 1.0], [1.0, 0.0]]}, "as integers"),
         ({"next_states": None}, "either next_states or probabilities"),
+        ({"next_states": None, "probabilities": 3}, "probabilities .A, n, n., got 'int' object"),
         ({"rewards": [[0.0, np.nan], [0.0, 0.0]]}, "finite rewards"),
         ({"rewards": [0.0, 0.0]}, "rewards with 2 axes"),
         ({"rewards": None}, "either rewards or transition_rewards"),
