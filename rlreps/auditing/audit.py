@@ -110,7 +110,7 @@ def audit(
     if inputs is not None:
         _require_inputs(np.asarray(inputs), np.asarray(seen, np.float64))
     arrays = {
-        label: each if callable(each) else _as_features(each, label, len(seen))
+        label: each if callable(each) else as_features(each, label, len(seen))
         for label, each in several.items()
     }
     if isinstance(given, GroundTruth):
@@ -255,12 +255,12 @@ def _call(network: Callable[[Any], ArrayLike], seen: Any, label: object) -> np.n
     The second call has half of the observations, each twice: those where the unit that varies most
     is least. So the mean of a batch changes, in whatever order the observations are.
     """
-    features = _as_features(network(seen), label, len(seen))
+    features = as_features(network(seen), label, len(seen))
     values = features.astype(np.float64)
     rising = values[:, values.std(axis=0).argmax()].argsort(kind="stable")
     twice = np.arange(len(seen)) // 2
     chosen = rising[twice]
-    again = _as_features(network(seen[chosen]), label, len(seen))
+    again = as_features(network(seen[chosen]), label, len(seen))
     require(again.shape == values.shape, f"features {values.shape} in a second call", again.shape)
     apart = np.abs(again - values[chosen]).max(axis=0)
     allowed = _REPEATED * np.ptp(values, axis=0) + _ROUNDED * np.abs(values).max(axis=0)
@@ -274,7 +274,7 @@ def _call(network: Callable[[Any], ArrayLike], seen: Any, label: object) -> np.n
     return features
 
 
-def _as_features(given: ArrayLike, label: object, rows: int) -> np.ndarray:
+def as_features(given: ArrayLike, label: object, rows: int) -> np.ndarray:
     """Return features [n, p] of a number type, after a check."""
     array = as_real(given, f"features {label!r}")
     name = f"features {label!r} [{rows}, p], a row for each state of the truth or of transitions"

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlreps.app.job import Context, Job
 from rlreps.app.jobs.fit import Collection, read_data
-from rlreps.auditing.audit import OURS, audit
+from rlreps.auditing.audit import OURS, as_features, audit
 from rlreps.auditing.findings import Audit
 from rlreps.config import checked, interval
 from rlreps.errors import InputError, reason_of, require
@@ -88,6 +88,12 @@ class AuditFeatures(Job[Audit]):
     def locate(self, out: Path) -> Mapping[str, Any]:
         place = {"truth": self.truth or _TRUTH} if self.data is None else {"data": str(self.data)}
         return {"source": [str(path) for path in self.features], **place}
+
+    def check(self, context: Context) -> None:
+        against = self._against
+        rows = against.num_states if isinstance(against, GroundTruth) else len(against)
+        for label, array in self._read.items():
+            as_features(array, label, rows)
 
     def compute(self, folder: RunFolder, context: Context) -> Audit:
         return audit(self._read, self._against, discount=self.discount, seed=self.seed)

@@ -623,6 +623,19 @@ def test_the_command_writes_a_page_and_returns_it_again(store, sound, tmp_path, 
     assert "Value functions" in (tmp_path / "page/report.html").read_text()
 
 
+@pytest.mark.parametrize("features", [np.zeros((STATES - 1, 3)), np.full((STATES, 3), np.nan)])
+def test_the_command_refuses_features_that_do_not_fit_before_any_file(
+    store, features, tmp_path, capsys
+):
+    np.save(tmp_path / "mine.npy", features)
+    words = ["audit", str(tmp_path / "mine.npy"), "--truth", str(store)]
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--out", str(tmp_path / "page")])
+    assert left.value.code == 2
+    assert "expected " in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
+
+
 def test_the_command_refuses_other_files(tmp_path, capsys):
     np.savez(tmp_path / "several.npy", a=np.zeros(3))
     (tmp_path / "several.npy.npz").rename(tmp_path / "several.npy")
