@@ -26,8 +26,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask
+from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise
 from rlreps.agents.replay import ReplayRows, as_inputs, episode_window
-from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.batch import Batch, Clip
 from rlreps.config import with_sizes
 from rlreps.cumulants import Cells, Cumulants

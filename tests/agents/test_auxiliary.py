@@ -12,8 +12,8 @@ import pytest
 
 from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES
+from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise
 from rlreps.agents.replay import episode_window, observed_rows, stack_transitions
-from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.agents.tasks import make_auxiliary_task
 from rlreps.config import with_sizes
 from rlreps.cumulants import Cells
