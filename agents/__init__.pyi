@@ -1,5 +1,6 @@
 from .auxiliary import AuxiliaryConfig as AuxiliaryConfig
 from .auxiliary import AuxiliaryTask as AuxiliaryTask
+from .compiled_program import CompiledProgram as CompiledProgram
 from .config import AgentConfig as AgentConfig
 from .config import GymnaxEnvironment as GymnaxEnvironment
 from .config import gymnax_environment as gymnax_environment
@@ -10,11 +11,10 @@ from .dqn import AgentState as AgentState
 from .dqn import DQNConfig as DQNConfig
 from .features import FeatureConfig as FeatureConfig
 from .features import number_observations as number_observations
+from .host_program import HostProgram as HostProgram
 from .hosts import HostEnvironments as HostEnvironments
 from .hosts import make_environment as make_environment
 from .keys import evaluation_seeds as evaluation_seeds
-from .loop import CompiledProgram as CompiledProgram
-from .loop import HostProgram as HostProgram
 from .loop import make_program as make_program
 from .network import QNetwork as QNetwork
 from .prior import Prior as Prior

@@ -2,7 +2,7 @@
 
 One agent as pure functions, to be read from top to bottom: its options, its state, how it acts and
 remembers, and how it learns. Its values are a ``QNetwork``; an ``AuxiliaryTask`` may also train the
-torso. Everything is for one agent; ``rlreps.agents.loop`` runs many side by side.
+torso. Everything is for one agent; ``AgentProgram`` runs many side by side.
 """
 
 import dataclasses

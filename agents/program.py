@@ -1,4 +1,7 @@
-"""Agents as a program of the host loop, whether their environments are compiled or not."""
+"""Agents as a program of the host loop, whether their environments are compiled or not.
+
+Agents differ only in their seeds and run on a leading seed axis. They never exchange data.
+"""
 
 import abc
 import time

@@ -363,7 +363,7 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
     with closing(HostEnvironments("CartPole-v1", 7)) as copies:
         act = functools.partial(whole.agent.act, params, epsilon=0.0, key=jax.random.key(0))
         np.testing.assert_array_equal(copies.play(act, starts, 500), expected[0])
-    monkeypatch.setattr("rlreps.agents.loop.MOST_COPIES", 3)
+    monkeypatch.setattr("rlreps.agents.host_program.MOST_COPIES", 3)
     with closing(make_program(config)) as parted:
         np.testing.assert_array_equal(parted.play(state, 40), expected)
 
