@@ -232,7 +232,7 @@ def test_acting_moving_and_learning_draw_from_keys_of_their_own(program, monkeyp
         uses.append(use)
         return key_for(key, use, count)
 
-    for module in ("dqn", "loop"):
+    for module in ("dqn", "compiled_program"):
         monkeypatch.setattr(f"rlreps.agents.{module}.key_for", recorded)
     jax.eval_shape(lambda state: compiled().train(state, 0, 80), state)
     assert set(uses) == {Use.ACT, Use.STEP, Use.LEARN}

@@ -63,7 +63,9 @@ def test_the_bound_is_near_the_true_distance_after_a_few_iterations(name):
         np.float32(matrix)
     )
     true = _true_distances(found.basis, exact[:, :RANK])
-    assert np.all(found.distance_bound <= 1e3 * (true + np.finfo(np.float32).eps ** 2))
+    # Rounded entries turn directions by some ten roundings, which cancel by chance in the distance.
+    rounding = 10.0 * np.finfo(np.float32).eps
+    assert np.all(found.distance_bound <= 1e3 * (true + rounding**2))
 
 
 def test_a_panel_that_missed_a_leading_direction_is_found_out():
