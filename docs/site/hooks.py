@@ -89,7 +89,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def page_to_explore() -> str:
     """Make the page of the released ground truth."""
     # Deferred: it needs JAX, which no other part of the site does.
-    from rlreps.explore.measure import explore
+    from rlreps.explore.build import explore
 
     with tempfile.TemporaryDirectory() as folder:
         page = explore((Path(RELEASED),), Path(folder) / "page.html")

@@ -96,7 +96,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plot spectrum": ("app.figures:draw_spectrum", "Draw the singular values of a store."),
     "plot curves": ("app.figures:draw_curves", "Draw the learning curves of training runs."),
     "explore": (
-        "explore.measure:explore",
+        "explore.build:explore",
         "Write an interactive page of a successor measure.",
     ),
 }

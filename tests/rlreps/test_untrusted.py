@@ -18,7 +18,7 @@ from rlreps.agents import AgentConfig
 from rlreps.app.main import COMMANDS
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
-from rlreps.explore import measure
+from rlreps.explore import runs
 from rlreps.files import parse_json, read_json, read_lines, require_output
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -308,7 +308,7 @@ READ = {
     "run/checkpoints/2/seal.json": lambda folder: restore(folder / "run" / "checkpoints", 2),
     "run/checkpoints/2/default/_METADATA": lambda folder: restore(folder / "run/checkpoints", 2),
     "kept.npz": lambda folder: read_archive(folder / "kept.npz", "file"),
-    "numbers.npy": lambda folder: measure._read_recorded(folder / "numbers.npy", 4),
+    "numbers.npy": lambda folder: runs._read_recorded(folder / "numbers.npy", 4),
     "train-images-idx3-ubyte": lambda folder: read_idx(folder / "train-images-idx3-ubyte"),
     "data.npz": "fit {}/data.npz --out {}/new",
     "arena.toml": "plot env --arena {}/arena.toml --out {}/arena.png",

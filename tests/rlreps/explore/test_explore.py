@@ -28,9 +28,9 @@ from rlreps.app.jobs.train import Train
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import FitWarning, InputError
-from rlreps.explore import measure as workflow
+from rlreps.explore import build, runs
 from rlreps.explore import page as rendering
-from rlreps.explore.measure import explore
+from rlreps.explore.build import explore
 from rlreps.report.page import Page, Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
@@ -149,7 +149,7 @@ def test_rows_of_states_that_do_not_rise_with_their_cells_are_found_by_their_cel
     wanted[np.ix_([3, 0, 2, 1], cells)] = matrix
     np.testing.assert_allclose(rows, wanted, atol=1e-4)
     # Checkpoints of a run on the store see what it was trained on.
-    truth = workflow._make_stored_page(open_store(tmp_path / "own"), 2, 2).truth
+    truth = build._make_stored_page(open_store(tmp_path / "own"), 2, 2).truth
     np.testing.assert_array_equal(truth.observations, seen)
 
 
@@ -242,7 +242,7 @@ def test_the_page_of_a_fit_shows_how_often_its_data_visited_each_cell(fitted):
 def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says_so(
     trained, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+    monkeypatch.setattr(build, "_MOST_ROWS_KEPT", 0)
     path, out = tmp_path / "wide", tmp_path / "page.html"
     matrix = np.random.default_rng(0).uniform(size=(64, 64))
     save_matrix(path, matrix, BoxGrid((0, 0), (1, 1), (16, 4)))
@@ -299,7 +299,7 @@ def solving_page(walled_store, tmp_path_factory):
     """A walled arena whose rows the page solves for, as it does with larger matrices."""
     out = tmp_path_factory.mktemp("pages") / "chain.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+        patch.setattr(build, "_MOST_ROWS_KEPT", 0)
         return explore([walled_store], out, components=20)
 
 
@@ -308,15 +308,15 @@ def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_pa
     path, components = tmp_path / "store", 12
     config = Transition(bins=10, horizon=90, discount=0.95, points=256, block_rows=32)
     generate(config, path)
-    monkeypatch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+    monkeypatch.setattr(build, "_MOST_ROWS_KEPT", 0)
     stored_page = explore([path], tmp_path / "stored.html", components=components)
     # Released truths have no matrix.
     truth = dataclasses.replace(load_ground_truth(path), matrix=None, error=np.full(50, 1e-3))
     values = 1.03 * truth.principal.singular_values  # as of another refinement
     principal = dataclasses.replace(truth.principal, singular_values=values)
     truth = dataclasses.replace(truth, principal=principal)
-    monkeypatch.setattr(workflow, "released_names", lambda: ["small"])
-    monkeypatch.setattr(workflow, "load", {"small": truth}.__getitem__)
+    monkeypatch.setattr(runs, "released_names", lambda: ["small"])
+    monkeypatch.setattr(build, "load", {"small": truth}.__getitem__)
     out = tmp_path / "released.html"
     page = explore([Path("small")], out, components=components)
     found, expected = (Contents(each.read_text("utf-8")) for each in (page, stored_page))
