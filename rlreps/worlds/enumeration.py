@@ -356,7 +356,7 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
                         nodes.append(following)
                     place = (numbers[node], numbers[following])
                     entries[action].append((*place, chance, reward))
-    count, ends = len(nodes), np.asarray([ended for _, ended in nodes])
+    count, terminal = len(nodes), np.asarray([ended for _, ended in nodes])
     probabilities, rewards = [], []
     for listed in entries:
         rows, columns, chances, paid = (np.asarray(part) for part in zip(*listed, strict=True))
@@ -365,7 +365,7 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
         sums = scipy.sparse.csr_array((chances * paid, (rows, columns)), (count, count))
         sums.data /= part.data
         rewards.append(sums)
-        part = scipy.sparse.csr_array(part + scipy.sparse.diags_array(ends.astype(np.float64)))
+        part = scipy.sparse.csr_array(part + scipy.sparse.diags_array(terminal.astype(np.float64)))
         probabilities.append(part)
     states = [state for state, _ in nodes]
     first = np.asarray([0.0 if ended else start[state] for state, ended in nodes])
@@ -373,7 +373,7 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
     return {
         "probabilities": probabilities,
         "transition_rewards": rewards,
-        "terminal": ends,
+        "terminal": terminal,
         "start": first / first.sum(),
         "observations": None if observe is None else np.stack([observe(each) for each in states]),
         "coordinates": places,
@@ -406,7 +406,8 @@ def _toy_places(inner: Any, states: list[int]) -> tuple[npt.NDArray[Any], tuple[
     if isinstance(inner, TaxiEnv):
         rows = np.asarray([list(inner.decode(state)) for state in states])
         return rows[:, [1, 0, 2, 3]] * [1, -1, 1, 1], ("column", "row", "passenger", "goal")
-    shape, numbers = getattr(inner, "shape", None), np.asarray(states)
+    shape: Any = getattr(inner, "shape", None)
+    numbers = np.asarray(states)
     plane = isinstance(shape, tuple) and len(shape) == 2
     width = getattr(inner, "ncol", None) or (shape[1] if plane else 0)
     if not width:
