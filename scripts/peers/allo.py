@@ -111,7 +111,7 @@ def ours(data: Walk, *, features: int, updates: int, batch: int, width: int, **r
 
 
 def theirs(data: Walk, *, features: int, updates: int, batch: int, width: int, **rates: Any) -> Any:
-    """Run the trainer of the checkout on the same walk, with its options but for ours."""
+    """Run the trainer of the checkout on the same walk. Options that both sides share are ours."""
     import jax
     import optax
     import src
