@@ -9,9 +9,10 @@ TITLE = "Forward-backward representation"
 WORK = (
     "Values of a reward from {rows:,} recorded steps of the reflected random walk: by temporal "
     "differences solved for {features:,} random Fourier features (with a check on held-out "
-    "episodes and singular functions), and by {updates:,} updates of one-step forward-backward "
-    "networks (Zheng et al. 2026) with {batch} steps in each, layers of {width} and {width}, "
-    "{latent} dimensions and a small policy network, which their update trains too."
+    "episodes and singular functions), and by {updates:,} updates of forward-backward networks "
+    "with {batch} steps in each, layers of {width} and {width}, and {latent} dimensions: those of "
+    'rlreps (`fit(method="td")`), whose last layer is then solved for, and those of one-step FB '
+    "(Zheng et al. 2026), whose update also trains a small policy network."
 )
 PACKAGES = ("rlreps", "jax", "flax", "distrax", "numpy", "scipy")
 SIZES = {
@@ -23,7 +24,43 @@ SIZES = {
     "rate": 1e-3,
     "seed": 0,
 }
-prepare, ours = walk.prepare, walk.ours
+prepare = walk.prepare
+
+
+def networks(
+    data: np.ndarray,
+    *,
+    discount: float,
+    updates: int,
+    batch: int,
+    width: int,
+    latent: int,
+    rate: float,
+    seed: int,
+    **_: Any,
+) -> Any:
+    """Train our networks, and ask them for the values of the reward."""
+    from rlreps.encoders import FourierMLP
+    from rlreps.successor import fit
+    from rlreps.training import Optimizer
+
+    steps = walk.recorded(data)
+
+    def work() -> np.ndarray:
+        rep = fit(
+            steps,
+            num_features=latent,
+            discount=discount,
+            method="td",
+            encoder=FourierMLP(hidden=(width, width)),
+            optimizer=Optimizer(learning_rate=rate),
+            steps=updates,
+            rows=batch,
+            seed=seed,
+        )
+        return rep.values(walk.tests(), rep.task(reward=walk.reward))
+
+    return work
 
 
 def theirs(
@@ -78,5 +115,5 @@ def theirs(
     return work
 
 
-SIDES = {"rlreps fit": ours, "one-step FB": theirs}
+SIDES = {"rlreps fit": walk.ours, "rlreps networks": networks, "one-step FB": theirs}
 quality = walk.quality

@@ -37,18 +37,25 @@ def tests() -> np.ndarray:
     return np.random.default_rng(1).random((1_000, 2))
 
 
-def ours(data: np.ndarray, features: int, discount: float, ridge: float, **_: Any) -> Any:
-    """Fit a successor representation, and ask it for the values."""
-    from rlreps.successor import Transitions, fit
+def recorded(data: np.ndarray) -> Any:
+    """Return the steps between successive places as transitions with one action."""
+    from rlreps.successor import Transitions
 
     count = len(data) - 1
-    steps = Transitions(
+    return Transitions(
         observation=data[:-1],
         action=np.zeros(count, np.int64),
         next_observation=data[1:],
         terminated=np.zeros(count, bool),
         truncated=np.arange(count) % EPISODE == EPISODE - 1,
     )
+
+
+def ours(data: np.ndarray, features: int, discount: float, ridge: float, **_: Any) -> Any:
+    """Fit a successor representation, and ask it for the values."""
+    from rlreps.successor import fit
+
+    steps = recorded(data)
     kernel = {"width": WIDTH, "axes": "coordinates", "regularisation": ridge}
 
     def work() -> np.ndarray:
