@@ -17,7 +17,7 @@ from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.quality import FEWEST_VISITS
+from rlreps.successor.fitting.held_out import FEWEST_VISITS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth

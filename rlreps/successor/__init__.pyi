@@ -1,5 +1,6 @@
 from .fitting.data import Transitions as Transitions
 from .fitting.fit import fit as fit
+from .fitting.held_out import discounted_sums as discounted_sums
 from .fitting.methods import FitConfig as FitConfig
 from .fitting.methods import LeastSquaresFit as LeastSquaresFit
 from .fitting.methods import TemporalDifferences as TemporalDifferences

@@ -22,6 +22,7 @@ from rlreps.successor.fitting.behaviour import (
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
+from rlreps.successor.fitting.held_out import measure_quality
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps, describe_left_out
 from rlreps.successor.fitting.methods import (
     BehaviourName,
@@ -34,7 +35,7 @@ from rlreps.successor.fitting.methods import (
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
-from rlreps.successor.fitting.quality import Quality, measure_quality, to_steps
+from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.search import (
@@ -189,7 +190,7 @@ class Fit:
         basis, regularisation = self._basis(networks, folder)
 
         def solved(data: Transitions) -> LeastSquares:
-            rows, chosen = to_steps(data), self._chosen(len(data), basis)
+            rows, chosen = Steps.of(data), self._chosen(len(data), basis)
             behaviour = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
             given = config.discount, regularisation, behaviour, chosen
             return LeastSquares(basis, observed.actions, rows, *given)
@@ -206,7 +207,7 @@ class Fit:
                 kept.advance = advance
                 held = self.data.held_out(_HELD_OUT, config.seed)
                 if whole.chosen is None and isinstance(basis, DenseBasis):
-                    rest = to_steps(self.data).at(held)
+                    rest = Steps.of(self.data).at(held)
                     kept.take_moments(whole, dataclasses.replace(whole, recorded=rest))
                 quality = measure_quality(self.data, held, kept, factors, config.seed)
                 said = quality.warnings()

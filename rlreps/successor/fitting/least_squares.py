@@ -25,6 +25,7 @@ import scipy.sparse.linalg
 
 from rlreps.numerics import interruptible
 from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
+from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.products import RowProducts, mean_product, moment, product_sizes
 from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
 
@@ -42,6 +43,11 @@ class Steps(NamedTuple):
     action: np.ndarray
     next_observation: np.ndarray
     terminated: np.ndarray
+
+    @classmethod
+    def of(cls, data: Transitions) -> "Steps":
+        """Take the columns that least squares use."""
+        return cls(data.observation, data.action, data.next_observation, data.terminated)
 
     def at(self, chosen: np.ndarray | slice) -> "Steps":
         """Return some of the transitions, by their indices, a mask or a slice."""

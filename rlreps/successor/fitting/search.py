@@ -14,9 +14,9 @@ from rlreps.numerics import interruptible
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.held_out import squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.methods import LeastSquaresFit, ResolvedConfig
-from rlreps.successor.fitting.quality import squared_error, to_steps
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
@@ -102,7 +102,7 @@ def search_kernel(
         return ChosenKernel(basis(kernels[0], count), ridges[0], noise)
     _, other = parts
     rows, tested = (
-        to_steps(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
+        Steps.of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
         for part in parts
     )
     bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}

@@ -15,7 +15,6 @@ from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.improvement import Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
-from rlreps.successor.fitting.quality import to_steps
 from rlreps.successor.fitting.tasks import Task, arrivals
 
 BASES = ("unit vectors", "Fourier")
@@ -39,7 +38,7 @@ def model(request, make_chain):
 
 @pytest.fixture(scope="module")
 def rows(model):
-    return to_steps(model.transitions())
+    return Steps.of(model.transitions())
 
 
 def solved(model, basis, rows, regularisation):

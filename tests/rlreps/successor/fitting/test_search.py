@@ -9,8 +9,7 @@ from rlreps.errors import FitWarning
 from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.data import as_transitions
-from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.quality import to_steps
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.search import change_error, hides_state, noise_coordinates
 
 
@@ -107,7 +106,7 @@ def test_the_change_that_features_leave_is_that_of_a_regression(spring):
     )
     basis = FourierBasis.of(data.observation, 12, 1.0, 0)
     axes = whitened(data.observation)
-    solution = LeastSquares(basis, ActionBasis(2), to_steps(data), 0.9, 1e-12, None)
+    solution = LeastSquares(basis, ActionBasis(2), Steps.of(data), 0.9, 1e-12, None)
 
     def pairs(rows):
         taken = np.eye(2)[rows.action]
@@ -120,7 +119,7 @@ def test_the_change_that_features_leave_is_that_of_a_regression(spring):
     left = np.square(changes(other) - pairs(other) @ weights).mean(axis=0)
     variance = np.maximum(changes(other).var(axis=0), changes(data).var(axis=0))
     expected = (left / variance).mean()
-    assert change_error(solution, to_steps(other), axes) == pytest.approx(expected, rel=0.02)
+    assert change_error(solution, Steps.of(other), axes) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])

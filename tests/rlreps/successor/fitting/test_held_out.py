@@ -13,14 +13,13 @@ from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import Factors, decompose
-from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.quality import _compared as compare
-from rlreps.successor.fitting.quality import (
+from rlreps.successor.fitting.held_out import _compared as compare
+from rlreps.successor.fitting.held_out import (
     discounted_sums,
     measure_quality,
     random_cumulants,
-    to_steps,
 )
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 
 GAMMA = 0.9
 
@@ -63,7 +62,7 @@ def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
     solution = LeastSquares(
         UnitVectors(data.num_states),
         actions,
-        to_steps(data).at(~held),
+        Steps.of(data).at(~held),
         gamma,
         1e-6 / len(data) if ridge is None else ridge,
         lambda states: np.tile(average, (len(states), 1)),
@@ -137,7 +136,7 @@ def test_equations_at_another_discount_ask_for_the_policy_once():
         asked.append(len(states))
         return np.ones((len(states), 1))
 
-    steps = to_steps(steps_of(np.full((4, 1, 4), 0.25), 100, seed=0))
+    steps = Steps.of(steps_of(np.full((4, 1, 4), 0.25), 100, seed=0))
     given = (UnitVectors(4), ActionBasis(1), steps)
     solution = LeastSquares(*given, GAMMA, 1e-9, behaviour)
     cumulants = np.eye(4)[steps.next_observation]
@@ -151,7 +150,7 @@ def test_equations_at_another_discount_ask_for_the_policy_once():
 def test_effective_rows_of_components():
     data = steps_of(np.full((4, 1, 4), 0.25), 4_000, seed=0)
     held = data.held_out(0.2, 0)
-    kept = to_steps(data).at(~held)
+    kept = Steps.of(data).at(~held)
     solution = LeastSquares(
         UnitVectors(4), ActionBasis(1), kept, GAMMA, 1e-9, lambda s: np.ones((len(s), 1))
     )

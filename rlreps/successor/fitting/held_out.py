@@ -1,0 +1,294 @@
+"""Measure the quality of a fit on held-out episodes.
+
+Sums Σ_j γʲ c(s_{t+j+1}) of random cumulants c along held-out episodes are compared with their
+predictions Q(s_t, a_t). With TD errors δ_t = c(s_{t+1}) + γ Q(s_{t+1}, a_{t+1}) − Q(s_t, a_t),
+
+    realised sum − Q(s_t, a_t) = Σ_j γʲ δ_{t+j}.
+
+For exact values the δ are martingale differences, so that E Σ_j γ²ʲ δ²_{t+j} is the variance due to
+noise alone. A fit with larger squared errors is biased.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from rlreps.numerics import effective_number
+from rlreps.successor.fitting.basis import (
+    BLOCK,
+    DenseBasis,
+    FourierBasis,
+    UnitVectors,
+    blocks_of,
+)
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.factors import Factors
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.quality import Quality
+
+_NUM_CUMULANTS = 32
+FEWEST_VISITS = 10  # Counts judge vectors if observations occur so often in the mean.
+# A cut sum counts as complete if at most this share of its weight lies after the cut.
+_LACKING = 0.05
+# Starts at a time step count only if this share of the episodes has complete sums from that step.
+# Otherwise, late starts would come only from episodes that terminate before a cut.
+_COMPLETE = 0.9
+# Sums decide nothing if their standard deviation is below this share of the cumulants' root mean
+# square: states then differ by less than a tenth of one reward.
+_SPREAD = 0.1
+
+_REFERENCE = 100  # Features of the fit that trained features are compared with.
+_MOST_ROWS = 20_000  # The reference fit and fitted TD errors use up to twice this many rows.
+_SCALES = (0.5, 1.0, 2.0)  # Standard deviations of the arguments of Fourier functions, in radians.
+_POINTS = 400
+
+Cumulants = Callable[[np.ndarray], np.ndarray]
+"""Functions of observations, [m, ...] → [m, _NUM_CUMULANTS]."""
+
+
+def measure_quality(
+    data: Transitions, held: np.ndarray, solution: LeastSquares, factors: Factors, seed: int
+) -> Quality:
+    """Measure the quality of a fit.
+
+    ``held`` [N] marks the rows held out: whole episodes, or stretches of them. The solution is that
+    of the other rows, and the factors are in its features. The seed decides the cumulants.
+    """
+    generator, own = np.random.default_rng(seed), np.flatnonzero(held)
+    cumulants = random_cumulants(data, generator)
+    rows, kept = Steps.of(data).at(own), solution.rows
+    # A stretch ends with its episode, or before rows that are not held out.
+    ends = data.ends[own] | np.append(np.diff(own) > 1, True)
+    gamma = _judged_discount(ends, rows.terminated, solution.discount)
+    judged = solution.at(gamma)
+    weights = judged.values(cumulants(kept.next_observation))
+    values, errors = _errors(judged, weights, cumulants, rows, ends)
+    offsets = discounted_sums(errors, ends, gamma)
+    bounds = [discounted_sums(np.square(errors), ends, gamma**2)]
+    few = kept.at(slice(None, None, max(1, len(kept.action) // _MOST_ROWS)))
+    for other, tested, own_cumulants in _references(data, held, judged, few, cumulants, seed):
+        weights_of_other = other.values(own_cumulants(other.rows.next_observation))
+        errors = _errors(other, weights_of_other, own_cumulants, tested, ends)[1]
+        bounds.append(np.square(discounted_sums(errors, ends, gamma)))
+    scale = max(float(np.square(cumulants(rows.next_observation)).mean()), 1e-12)
+    variance = max(float((values + offsets).var(axis=0).mean()), _SPREAD**2 * scale)
+    squares = [np.square(_errors(judged, weights, cumulants, r)[1]).mean() for r in (rows, few)]
+    starts = _starts(ends, rows.terminated, gamma)
+    return Quality(
+        **_compared(values, offsets, bounds, starts, generator, scale),
+        discount=gamma,
+        horizon=(1.0 - solution.discount) / (1.0 - gamma),
+        overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
+        row_sums=None if data.terminated.any() else _row_sums(solution, rows),
+        untried=None if data.num_states is None else _untried(data),
+        effective_rows=_effective_rows(solution, factors),
+    )
+
+
+def _references(
+    data: Transitions,
+    held: np.ndarray,
+    solution: LeastSquares,
+    few: Steps,
+    cumulants: Cumulants,
+    seed: int,
+) -> Iterator[tuple[LeastSquares, Steps, Cumulants]]:
+    """Yield fits whose errors a good fit does not exceed, the held-out rows, and the cumulants.
+
+    Features of networks are compared with random features on some rows, ``few``. Random features
+    are compared with counts where observations repeat; the rows and the cumulants are then those of
+    the observations' numbers.
+    """
+    gamma, basis = solution.discount, solution.basis
+    if isinstance(basis, DenseBasis) and not isinstance(basis, FourierBasis):
+        small = FourierBasis.of(few.observation, _REFERENCE, 1.0, seed)
+        other = LeastSquares(small, solution.actions, few, gamma, 1e-4, solution.behaviour)
+        yield other, Steps.of(data).at(held), cumulants
+    if isinstance(basis, FourierBasis) and not data.continuous and data.repeats:
+        numbered, table = data.numbered()
+        if FEWEST_VISITS * len(table) <= len(data):
+            steps = Steps.of(numbered)
+            other = LeastSquares(
+                UnitVectors(len(table)),
+                solution.actions,
+                steps.at(~held),
+                gamma,
+                1e-6 / len(data),
+                lambda states: solution.behaviour(table[states]),
+            )
+            yield other, steps.at(held), cumulants(table).__getitem__
+
+
+def _row_sums(solution: LeastSquares, rows: Steps) -> float:
+    """Return the mean relative deviation of row sums from 1 / (1 − γ)."""
+    weights = solution.values(np.ones((len(solution.rows.action), 1), np.float32))
+    sums = solution.valued(weights, rows.observation, solution.actions.weights(rows.action))
+    return float(np.abs((1.0 - solution.discount) * sums - 1.0).mean())
+
+
+def _untried(data: Transitions) -> float:
+    """Return the share of the states reached in which no row starts and no episode ended."""
+    known = np.union1d(data.observation, data.next_observation[data.terminated])
+    return float(1.0 - np.isin(np.unique(data.next_observation), known).mean())
+
+
+def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) -> np.ndarray:
+    """Compute the discounted sum of cumulants from each row to the end of its episode, [N, k].
+
+    Row t gets Σ_{j≥0} γʲ c(s_{t+j+1}). Its expectation given (s, a) is
+    ∫ m(s, a, s⁺) c(s⁺) rho(ds⁺) if the episode is not cut.
+
+    Args:
+        cumulants: c(s') of every row, [N, k].
+        ends: Whether a row is the last of its episode, [N].
+        discount: γ.
+    """
+    sums = np.empty_like(cumulants)
+    running = np.zeros(cumulants.shape[1:], np.float64)
+    for row in range(len(cumulants) - 1, -1, -1):
+        running = cumulants[row] + (0.0 if ends[row] else discount) * running
+        sums[row] = running
+    return sums
+
+
+def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
+    """Return the mean squared error of predicted sums of random cumulants on other transitions.
+
+    Sums run to the end of each episode. At a cut, the prediction replaces the rest of the sum.
+    """
+    cumulants = random_cumulants(other, np.random.default_rng(seed))
+    weights = solution.values(cumulants(solution.rows.next_observation))
+    errors = _errors(solution, weights, cumulants, Steps.of(other), other.ends)[1]
+    return float(np.square(discounted_sums(errors, other.ends, solution.discount)).mean())
+
+
+def random_cumulants(data: Transitions, generator: np.random.Generator) -> Cumulants:
+    """Draw cumulants.
+
+    For indices they are random signs; for standardised observations z, random Fourier functions
+    cos(ωᵀz + b) with ω of several scales.
+    """
+    if data.num_states is not None:
+        signs = np.sign(generator.normal(size=(data.num_states, _NUM_CUMULANTS))).astype(np.float32)
+        return lambda states: signs[states]
+    some = data.next_observation[:: max(1, len(data) // BLOCK)]
+    some = some.reshape(len(some), -1).astype(np.float64)
+    mean, deviation = some.mean(axis=0), some.std(axis=0)
+    scale = np.resize(_SCALES, _NUM_CUMULANTS) / math.sqrt(len(mean))
+    frequencies = generator.normal(size=(len(mean), _NUM_CUMULANTS)) * scale
+    frequencies /= np.where(deviation > 0.0, deviation, 1.0)[:, None]
+    phases = generator.uniform(0.0, 2.0 * math.pi, _NUM_CUMULANTS)
+
+    def waves(block: np.ndarray) -> np.ndarray:
+        flat = (block.reshape(len(block), -1) - mean).astype(np.float32)
+        found: np.ndarray = np.cos(flat @ frequencies.astype(np.float32) + phases)
+        return found.astype(np.float32)
+
+    return lambda observations: np.concatenate(
+        [waves(observations[some]) for some in blocks_of(len(observations))]
+    )
+
+
+def _errors(
+    solution: LeastSquares,
+    weights: np.ndarray,
+    cumulants: Cumulants,
+    rows: Steps,
+    ends: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q(s, a) and the TD errors of rows, [n, k] each.
+
+    The value of the next state is an average over its actions. With ``ends``, which marks the last
+    row of each stretch of time, the average is used only at the ends; other rows use the value of
+    the action taken.
+    """
+    values = solution.valued(weights, rows.observation, solution.actions.weights(rows.action))
+    averaged = np.ones(len(values), np.bool_) if ends is None else ends
+    states = rows.next_observation[averaged]
+    following = solution.behaviour(states)
+    following = following * (solution.discount * ~rows.terminated[averaged, None])
+    reached = np.roll(solution.discount * values, -1, axis=0)
+    reached[averaged] = solution.valued(weights, states, following)
+    return values, cumulants(rows.next_observation) + reached - values
+
+
+def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) -> float:
+    """Return the discount, lowered if needed so that early sums of most records are complete."""
+    if (_starts(ends, terminated, discount) >= 0).any():
+        return discount
+    lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+    half = int(np.quantile(lengths, 1.0 - _COMPLETE, method="lower")) // 2
+    return min(discount, float(_LACKING ** (1.0 / half))) if half >= 2 else discount
+
+
+def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.ndarray:
+    """Number the stretches of time in which complete sums start, [n]; -1 for other rows."""
+    rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
+    episode = np.searchsorted(lasts, rows)
+    time = rows - np.append(0, lasts[:-1] + 1)[episode]
+    whole = terminated[lasts][episode] | (discount ** (lasts[episode] - rows + 1.0) <= _LACKING)
+    share = np.bincount(time, whole) / np.maximum(np.bincount(time), 1)
+    length = math.ceil(math.log(_LACKING) / math.log(discount))
+    return np.where(share[time] >= _COMPLETE, episode * len(ends) + time // length, -1)
+
+
+def _compared(
+    values: np.ndarray,
+    offsets: np.ndarray,
+    bounds: list[np.ndarray],
+    stretch: np.ndarray,
+    generator: np.random.Generator,
+    scale: float,
+) -> dict[str, Any]:
+    """Compare predicted sums [n, k] with realised sums: the first measures of ``Quality``.
+
+    Args:
+        values: Predicted sums.
+        offsets: Realised sums less predicted sums.
+        bounds: Squared errors, [n, k], that the fit's squared errors should not exceed on average.
+        stretch: As returned by ``_starts``; sums of different stretches count as independent.
+        generator: Chooses the sums that are kept for a figure.
+        scale: Mean square of the cumulants.
+    """
+    starts = np.flatnonzero(stretch >= 0)
+    if len(starts) == 0:
+        figures = dict.fromkeys(("r_squared", "attainable", "missed", "worse"))
+        return {"starts": 0, **figures, "predicted": (), "realised": ()}
+    values, offsets = values[starts], offsets[starts]
+    realised = values + offsets
+    # One variance for all cumulants, since one of them may be (nearly) constant.
+    mean, variance = realised.mean(axis=0), float(realised.var(axis=0).mean())
+    varied = variance > _SPREAD**2 * scale
+    if not varied:
+        variance = max(float(np.square(realised).mean()), 1e-12)
+    lost = np.square(offsets).mean(axis=1) / variance
+    least = [bound[starts].mean(axis=1) / variance for bound in bounds]
+    group = np.unique(stretch[starts], return_inverse=True)[1]
+    free, missed = int(group.max()), [0.0]
+    constant = [np.ones_like(lost)] if varied else []
+    for bound in (*least, *constant) if free else ():
+        excess = lost - bound
+        error = np.linalg.norm(np.bincount(group, excess - excess.mean())) / len(excess)
+        error *= math.sqrt((free + 1) / free)  # The mean is fitted.
+        missed.append(excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
+    some = [generator.integers(size, size=_POINTS) for size in values.shape]
+    shown = [((sums - mean) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
+    return {
+        "starts": len(starts),
+        "r_squared": float(1.0 - lost.mean()) if varied else None,
+        "attainable": float(1.0 - min(bound.mean() for bound in least)) if varied else None,
+        "missed": float(max(missed)),
+        "worse": float(max(0.0, missed[-1])) if varied else 0.0,
+        "predicted": tuple(shown[0].tolist()),
+        "realised": tuple(shown[1].tolist()),
+    }
+
+
+def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ...]:
+    """Return (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]."""
+    # The scale of u does not matter: F = √σ u.
+    u = solution.valued(factors.forward, solution.rows.observation, solution.taken)
+    return tuple(np.where(factors.singular_values > 0.0, effective_number(u), 0.0).tolist())
