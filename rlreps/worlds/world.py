@@ -27,6 +27,7 @@ from rlreps.worlds import planning
 from rlreps.worlds.enumeration import enumerate_states, read_table
 from rlreps.worlds.environment import TableEnvironment
 from rlreps.worlds.planning import Table, checked_policy
+from rlreps.worlds.tables import build_table, check_entries, check_table, restart, sized
 from rlreps.worlds.truths import SuccessorSolver, solve_truth
 
 _KIND = "world"
@@ -67,33 +68,16 @@ class World:
         for name, kind in (("rewards", "float64"), ("terminal", "bool"), ("start", "float64")):
             found = getattr(self, name).dtype.name
             require(found == kind, f"{name} of type {kind}", found)
-        states, actions = _shape(self.rewards, "rewards", 2)
-        expected = f"transitions [{states * actions}, {states}]"
-        require(self.transitions.shape == (states * actions, states), expected, "another shape")
-        chances = self.transitions.data
-        require(chances.dtype == np.float64, "chances of type float64", chances.dtype.name)
-        try:  # SciPy's products read and write wherever indices say.
-            self.transitions.check_format(full_check=True)
-        except ValueError as error:
-            raise InputError(
-                f"expected a valid sparse matrix of transitions, got {error}"
-            ) from error
-        off = float(np.abs(self.transitions.sum(axis=1) - 1.0).max(initial=0.0))
-        valid = bool((chances >= 0.0).all()) and off < 1e-9
-        require(valid, "probabilities of next states that sum to 1", f"{off:g} off")
+        states, actions = sized(self.rewards, "rewards", 2)
+        check_table(self.transitions, (states, actions))
         for name in ("terminal", "start"):
             found = getattr(self, name).shape
             require(found == (states,), f"{name} [{states}]", found)
         whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
         require(whole, "a start distribution that sums to 1", float(self.start.sum()))
         require(bool(np.isfinite(self.rewards).all()), "finite rewards", "NaN or infinity")
-        each = self.transition_rewards
-        if each is not None:
-            fits = each.dtype == np.float64 and each.shape == chances.shape
-            require(fits, f"transition_rewards {list(chances.shape)} of type float64", each.shape)
-            means = np.add.reduceat(chances * each, self.transitions.indptr[:-1])
-            meant = np.allclose(means, self.rewards.ravel(), rtol=1e-9)
-            require(meant, "rewards that are means of transition_rewards", "others")
+        if self.transition_rewards is not None:
+            check_entries(self.transition_rewards, self.transitions, self.rewards)
         seen = self.observations
         known = seen.dtype == np.uint8 or seen.dtype == np.float32
         require(known, "observations of type uint8 or float32", seen.dtype.name)
@@ -140,36 +124,10 @@ class World:
         Raises:
             InputError: For arrays that do not fit each other.
         """
-        one = (rewards is None) != (transition_rewards is None)
-        require(one, "either rewards or transition_rewards", "both or neither")
-        one = (next_states is None) != (probabilities is None)
-        require(one, "either next_states or probabilities", "both or neither")
-        given = None
-        if rewards is None:
-            given = _by_states(transition_rewards, "transition_rewards")
-            states, actions = given.shape[1], given.shape[0] // given.shape[1]
-        else:
-            paid = np.array(rewards, np.float64)
-            states, actions = _shape(paid, "rewards", 2)
-        ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
-        require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
-        if next_states is not None:
-            table = _of_next_states(np.asarray(next_states), (states, actions))
-        else:
-            table = _by_states(probabilities, "probabilities", (actions, states))
-        if given is not None:
-            paid = table.multiply(given).sum(axis=1).reshape(states, actions)
-        # Terminal states lead to themselves and pay nothing.
-        stay = np.flatnonzero(np.repeat(ends, actions))
-        keep = scipy.sparse.diags_array(np.repeat(~ends, actions).astype(np.float64))
-        loops = scipy.sparse.csr_array(
-            (np.ones(len(stay)), (stay, stay // actions)), (states * actions, states)
+        ends, table, paid, each = build_table(
+            next_states, probabilities, rewards, transition_rewards, terminal
         )
-        table = scipy.sparse.csr_array(keep @ table + loops)
-        table.eliminate_zeros()
-        table.sort_indices()
-        paid[ends] = 0.0
-        each = None if given is None else _at(given, table, ends)
+        states = len(ends)
         first = (~ends).astype(np.float64) if start is None else np.asarray(start, np.float64)
         seen = np.eye(states, dtype=np.float32) if observations is None else observations
         seen = np.asarray(seen)
@@ -317,14 +275,7 @@ class World:
 
     def restarted(self) -> "World":
         """Return the game without an end: terminal states lead to first states, and pay nothing."""
-        ends = scipy.sparse.csr_array(np.repeat(self.terminal, self.num_actions)[:, None] * 1.0)
-        going = scipy.sparse.diags_array(1.0 - ends.toarray().ravel()) @ self.transitions
-        table = scipy.sparse.csr_array(going + ends @ scipy.sparse.csr_array([self.start]))
-        each = self.transition_rewards
-        if each is not None:
-            before = self.transitions
-            given = scipy.sparse.csr_array((each, before.indices, before.indptr), before.shape)
-            each = _at(given, table, self.terminal)
+        table, each = restart(self.transitions, self.transition_rewards, self.terminal, self.start)
         return dataclasses.replace(
             self,
             transitions=table,
@@ -511,45 +462,3 @@ class World:
             return BoxGrid((0,), (count,), (count,), ("state",)), np.arange(count)
         grid = BoxGrid.spanning(self.coordinates, self.names, most=1_000)
         return grid, np.asarray(grid.cell(self.coordinates))
-
-
-def _shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
-    filled = array.ndim == axes and array.size > 0
-    require(filled, f"{name} with {axes} axes", f"shape {array.shape}")
-    return array.shape
-
-
-def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> Table:
-    """Stack matrices [n, n] of A actions, dense or sparse, as a table [n A, n]."""
-    try:
-        each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
-    except (TypeError, ValueError) as error:
-        raise InputError(f"expected {name} [A, n, n], got {error}") from error
-    require(bool(each), f"{name} [A, n, n]", "none")
-    actions, states = (len(each), each[0].shape[-1]) if shape is None else shape
-    fits = len(each) == actions and all(part.shape == (states, states) for part in each)
-    require(fits, f"{name} [{actions}, {states}, {states}]", "another shape")
-    order = np.arange(states * actions).reshape(actions, states).T.ravel()
-    return scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
-
-
-def _at(given: Table, table: Table, ends: npt.NDArray[np.bool_]) -> DoubleArray | None:
-    """Return rewards at the entries of a table; None if those of each row are equal."""
-    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
-    each = np.asarray(given[rows, table.indices], np.float64).ravel()
-    each[ends[rows // (table.shape[0] // table.shape[1])]] = 0.0
-    first = table.indptr[:-1]
-    most, least = (which.reduceat(each, first) for which in (np.maximum, np.minimum))
-    return None if np.allclose(most, least, rtol=1e-12, atol=0.0) else each
-
-
-def _of_next_states(given: npt.NDArray[Any], shape: tuple[int, int]) -> Table:
-    states, actions = shape
-    whole = np.issubdtype(given.dtype, np.integer) and given.shape == shape
-    require(whole, f"next states {list(shape)} as integers", (given.dtype.name, given.shape))
-    inside = bool((given >= 0).all() and (given < states).all())
-    require(inside, f"next states in [0, {states})", (int(given.min()), int(given.max())))
-    rows = np.arange(states * actions + 1)
-    return scipy.sparse.csr_array(
-        (np.ones(states * actions), given.ravel(), rows), (states * actions, states)
-    )

@@ -1,0 +1,152 @@
+"""Tables of transitions and rewards from arrays."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from rlreps.errors import InputError, require
+from rlreps.typing import ArrayLike, DoubleArray
+from rlreps.worlds.planning import Table
+
+Mask = npt.NDArray[np.bool_]
+
+
+def build_table(
+    next_states: ArrayLike | None,
+    probabilities: Any,
+    rewards: ArrayLike | None,
+    transition_rewards: Any,
+    terminal: ArrayLike | None,
+) -> tuple[Mask, Table, DoubleArray, DoubleArray | None]:
+    """Build a table in which terminal states lead to themselves and pay nothing.
+
+    The arguments are those of ``World.from_arrays``.
+
+    Returns:
+        Terminal states, [n]; probabilities of next states, sparse, [n A, n]; expected rewards, [n,
+        A]; and the reward of each entry of the table, None if each action pays the same.
+
+    Raises:
+        InputError: For arrays that do not fit each other.
+    """
+    one = (rewards is None) != (transition_rewards is None)
+    require(one, "either rewards or transition_rewards", "both or neither")
+    one = (next_states is None) != (probabilities is None)
+    require(one, "either next_states or probabilities", "both or neither")
+    given = None
+    if rewards is None:
+        given = _by_states(transition_rewards, "transition_rewards")
+        states, actions = given.shape[1], given.shape[0] // given.shape[1]
+    else:
+        paid = np.array(rewards, np.float64)
+        states, actions = sized(paid, "rewards", 2)
+    ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
+    require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
+    if next_states is not None:
+        table = _of_next_states(np.asarray(next_states), (states, actions))
+    else:
+        table = _by_states(probabilities, "probabilities", (actions, states))
+    if given is not None:
+        paid = table.multiply(given).sum(axis=1).reshape(states, actions)
+    stay = np.flatnonzero(np.repeat(ends, actions))
+    keep = scipy.sparse.diags_array(np.repeat(~ends, actions).astype(np.float64))
+    loops = scipy.sparse.csr_array(
+        (np.ones(len(stay)), (stay, stay // actions)), (states * actions, states)
+    )
+    table = scipy.sparse.csr_array(keep @ table + loops)
+    table.eliminate_zeros()
+    table.sort_indices()
+    paid[ends] = 0.0
+    return ends, table, paid, None if given is None else _rewards_at(given, table, ends)
+
+
+def restart(
+    table: Table, each: DoubleArray | None, terminal: Mask, start: DoubleArray
+) -> tuple[Table, DoubleArray | None]:
+    """Lead terminal states to first states; return the table and the rewards of its entries.
+
+    Args:
+        table: Probabilities of next states, sparse, [n A, n].
+        each: Reward of each entry of the table; None if each action pays the same.
+        terminal: Terminal states, [n].
+        start: Distribution of the first state, [n].
+    """
+    actions = table.shape[0] // table.shape[1]
+    ends = scipy.sparse.csr_array(np.repeat(terminal, actions)[:, None] * 1.0)
+    going = scipy.sparse.diags_array(1.0 - ends.toarray().ravel()) @ table
+    restarted = scipy.sparse.csr_array(going + ends @ scipy.sparse.csr_array([start]))
+    if each is None:
+        return restarted, None
+    given = scipy.sparse.csr_array((each, table.indices, table.indptr), table.shape)
+    return restarted, _rewards_at(given, restarted, terminal)
+
+
+def sized(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
+    """Return the shape of an array with this number of axes, none of which is empty."""
+    filled = array.ndim == axes and array.size > 0
+    require(filled, f"{name} with {axes} axes", f"shape {array.shape}")
+    return array.shape
+
+
+def check_table(table: Table, shape: tuple[int, int]) -> None:
+    """Refuse what is no table of probabilities of n states and A actions, [n A, n]."""
+    states, actions = shape
+    expected = f"transitions [{states * actions}, {states}]"
+    require(table.shape == (states * actions, states), expected, "another shape")
+    chances = table.data
+    require(chances.dtype == np.float64, "chances of type float64", chances.dtype.name)
+    try:  # SciPy's products read and write wherever indices say.
+        table.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(f"expected a valid sparse matrix of transitions, got {error}") from error
+    off = float(np.abs(table.sum(axis=1) - 1.0).max(initial=0.0))
+    valid = bool((chances >= 0.0).all()) and off < 1e-9
+    require(valid, "probabilities of next states that sum to 1", f"{off:g} off")
+
+
+def check_entries(each: DoubleArray, table: Table, rewards: DoubleArray) -> None:
+    """Refuse rewards of a table's entries whose expectations are not ``rewards`` [n, A]."""
+    chances = table.data
+    fits = each.dtype == np.float64 and each.shape == chances.shape
+    require(fits, f"transition_rewards {list(chances.shape)} of type float64", each.shape)
+    means = np.add.reduceat(chances * each, table.indptr[:-1])
+    meant = np.allclose(means, rewards.ravel(), rtol=1e-9)
+    require(meant, "rewards that are means of transition_rewards", "others")
+
+
+def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> Table:
+    """Stack matrices [n, n] of A actions, dense or sparse, as a table [n A, n]."""
+    try:
+        each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected {name} [A, n, n], got {error}") from error
+    require(bool(each), f"{name} [A, n, n]", "none")
+    actions, states = (len(each), each[0].shape[-1]) if shape is None else shape
+    fits = len(each) == actions and all(part.shape == (states, states) for part in each)
+    require(fits, f"{name} [{actions}, {states}, {states}]", "another shape")
+    order = np.arange(states * actions).reshape(actions, states).T.ravel()
+    return scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
+
+
+def _rewards_at(given: Table, table: Table, ends: Mask) -> DoubleArray | None:
+    """Return rewards at the entries of a table; None if those of each row are equal."""
+    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+    each = np.asarray(given[rows, table.indices], np.float64).ravel()
+    each[ends[rows // (table.shape[0] // table.shape[1])]] = 0.0
+    first = table.indptr[:-1]
+    most, least = (which.reduceat(each, first) for which in (np.maximum, np.minimum))
+    return None if np.allclose(most, least, rtol=1e-12, atol=0.0) else each
+
+
+def _of_next_states(given: npt.NDArray[Any], shape: tuple[int, int]) -> Table:
+    states, actions = shape
+    whole = np.issubdtype(given.dtype, np.integer) and given.shape == shape
+    require(whole, f"next states {list(shape)} as integers", (given.dtype.name, given.shape))
+    inside = bool((given >= 0).all() and (given < states).all())
+    require(inside, f"next states in [0, {states})", (int(given.min()), int(given.max())))
+    rows = np.arange(states * actions + 1)
+    return scipy.sparse.csr_array(
+        (np.ones(states * actions), given.ravel(), rows), (states * actions, states)
+    )
