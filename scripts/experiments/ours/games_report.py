@@ -126,7 +126,7 @@ def judge_prediction(results: Results[Config], group: str) -> Verdict:
     found = prediction(results, "closeness", group)
     count = len(found.values)
     if count < FEWEST[group]:
-        return Verdict(None, f"{count} families, of which {FEWEST[group]} are the fewest")
+        return Verdict(None, f"families: {count}, at least {FEWEST[group]} needed")
     return found > LEAST_CORRELATION
 
 
@@ -189,7 +189,7 @@ def judge_gain(results: Results[Config]) -> Verdict:
     gains = list_gains(results)
     count = next(iter(gains.values())).shape[1]
     if count < FEWEST[MAIN]:
-        return Verdict(None, f"{count} families, of which {FEWEST[MAIN]} are the fewest")
+        return Verdict(None, f"families: {count}, at least {FEWEST[MAIN]} needed")
     found, least = gain_interval(gains), LEAST_CORRELATION
     holds = True if found.low > least else False if found.high < least else None
     return Verdict(holds, f"{format_interval(found, signed=True)} in {count} families")
