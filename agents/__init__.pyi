@@ -12,10 +12,10 @@ from .dqn import DQNConfig as DQNConfig
 from .features import FeatureConfig as FeatureConfig
 from .features import number_observations as number_observations
 from .host_program import HostProgram as HostProgram
+from .host_program import make_program as make_program
 from .hosts import HostEnvironments as HostEnvironments
 from .hosts import make_environment as make_environment
 from .keys import evaluation_seeds as evaluation_seeds
-from .loop import make_program as make_program
 from .network import QNetwork as QNetwork
 from .prior import Prior as Prior
 from .prior import make_value_table as make_value_table
