@@ -66,6 +66,8 @@ NAMES = {
     "FeatureConfig.basis": "feature_basis",
     "FeatureConfig.basis_size": "feature_basis_size",
     "FeatureConfig.num_components": "num_components",
+    # ``--discount`` is the agent's.
+    **{f"{cls.__name__}.discount": "method_discount" for cls in AUXILIARY_OBJECTIVES.values()},
 }
 NEEDS: dict[Any, str] = {AuxiliaryConfig: "--auxiliary-weight", FeatureConfig: "--features"}
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 import rlreps.app.main
-from rlreps.agents.auxiliary import TASKS
+from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
 from rlreps.app.command import command_class
 from rlreps.app.main import parse_command
 from rlreps.app.options import _bare, _Parser
@@ -50,6 +50,7 @@ def test_arguments_become_the_thing_itself(text, changes):
         ("train store", "encoder", ENCODERS),
         ("train-live", "cumulants", CUMULANTS),
         ("agent train --auxiliary-weight 0.1", "auxiliary-tasks", TASKS),
+        ("agent train --auxiliary-weight 0.1", "method", AUXILIARY_OBJECTIVES),
     ],
 )
 def test_every_choice_of_a_command_can_be_parsed(command, flag, names):
