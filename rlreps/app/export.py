@@ -163,11 +163,12 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
             table = jnp.asarray(rep.features(np.arange(basis.num_states)))
         return Exported(apply=lambda states: table[states], inputs=inputs, about={})
     forward, scales = jnp.asarray(rep.factors.forward), jnp.sqrt(jnp.asarray(rep.singular_values))
+    assert isinstance(basis, FourierBasis | NetworkBasis)
     assert rep.behaviour_weights is not None  # ``load`` refuses a policy without weights.
     behaviour = jnp.asarray(rep.behaviour_weights, jnp.float32)
 
     def features(observations: Array) -> Array:
-        rows = _basis_features(basis, observations)
+        rows = basis.program(observations)
         policy = to_probabilities(matmul(rows, behaviour), observed.num_actions)
         blocks = jnp.einsum("mp,pcd->mcd", rows, forward, precision="highest")
         found: Array = jnp.einsum("mcd,mc->md", blocks, policy, precision="highest")
@@ -175,7 +176,6 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
 
     if isinstance(basis, FourierBasis):
         return Exported(apply=features, inputs=inputs, about={})
-    assert isinstance(basis, NetworkBasis)
     return Exported(
         apply=features,
         inputs=inputs,
@@ -186,18 +186,6 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
             "factor": np.asarray(basis.inputs.factor).tolist(),
         },
     )
-
-
-def _basis_features(basis: Any, observations: Array) -> Array:
-    """Compute the dense features of observations, [b, p]; see ``DenseBasis.apply``."""
-    if isinstance(basis, NetworkBasis):
-        rows: Array = basis.program(observations)
-        return rows
-    flat = observations.reshape(observations.shape[0], -1).astype(jnp.float32)
-    centred = flat - jnp.asarray(basis.mean, jnp.float32)[None, :]
-    waves = jnp.cos(matmul(centred, jnp.asarray(basis.frequencies)) + basis.phases[None, :])
-    waves = waves * jnp.float32(np.sqrt(2.0 / len(basis.phases)))
-    return jnp.concatenate([waves, jnp.ones_like(waves[:, :1])], axis=1)
 
 
 def torch_layers(

@@ -11,9 +11,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from jax import Array
 from scipy.stats import qmc
+
+from rlreps.numerics import matmul
 
 BLOCK = 4096
 """Largest number of observations whose features are in memory at once."""
@@ -142,6 +146,14 @@ class FourierBasis(DenseBasis):
         waves *= np.float32(math.sqrt(2.0 / len(self.phases)))
         features[:, -1] = 1.0
         return features
+
+    def program(self, observations: Array) -> Array:
+        """Compute features as ``apply`` does, but in JAX and in single precision throughout."""
+        flat = observations.reshape(observations.shape[0], -1).astype(jnp.float32)
+        centred = flat - jnp.asarray(self.mean, jnp.float32)[None, :]
+        waves = jnp.cos(matmul(centred, jnp.asarray(self.frequencies)) + self.phases[None, :])
+        waves = waves * jnp.float32(math.sqrt(2.0 / len(self.phases)))
+        return jnp.concatenate([waves, jnp.ones_like(waves[:, :1])], axis=1)
 
     def coordinates(self, observations: np.ndarray) -> np.ndarray:
         """Return observations [m, ...] less their mean, in units of the kernel, [m, k]."""
