@@ -7,12 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.envs import Image
-from rlreps.errors import InputError
 from rlreps.experiments.ours import agents, mazes
 from rlreps.experiments.ours.agent_arms import (
     CONTROL,
-    COSINES,
     COUNTED,
     EXACT,
     EXPLICIT,
@@ -21,18 +18,16 @@ from rlreps.experiments.ours.agent_arms import (
     IMAGES,
     LARGE_BATCH,
     LEARNED,
-    POSITION,
     SCRATCH,
     WAYS,
     WIDER,
     ArmRuns,
-    arena_of,
     exact_table,
     learned_table,
     of_code,
     optimal_return,
 )
-from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS, SHARE
+from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS
 from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES
 from rlreps.stats import contrasts, sign_flip_p_value
 from rlreps.successor.measure.grids import Grid
@@ -68,14 +63,6 @@ def test_all_arms_have_the_same_number_of_steps_with_and_without_rewards():
     assert {*steps.values()} == {LAPTOP.base.steps, LAPTOP.base.steps + LAPTOP.free_steps}
 
 
-@pytest.mark.parametrize("label", [EXPLICIT, LARGE_BATCH, CONTROL])
-def test_sums_of_joint_losses_are_cut_by_little_and_the_controls_have_one_row(label):
-    task = LAPTOP.agents("spiral", label).auxiliary
-    assert task.weight == LAPTOP.weight
-    assert task.discount_high**task.length <= 0.05
-    assert (task.length == 1) == (label == CONTROL)
-
-
 def test_mean_returns_are_over_all_steps_and_free_ones_count_as_never_arriving():
     base = dataclasses.replace(LAPTOP.base, steps=8_000, evaluate_every=2_000)
     assert base.dqn.warmup < 2_000
@@ -93,8 +80,6 @@ def rows(
     *,
     control=0,
     null=(20, 20),
-    seeds=20,
-    arms=(*WAYS,),
     gains=({},) * 3,
     pictured=({},) * 3,
     games=({},) * 3,
@@ -110,7 +95,7 @@ def rows(
     for arena, ours, theirs, gained in zip(
         settings, *counts_of, (*gains, {}, *pictured, *games), strict=True
     ):
-        counts = {**dict.fromkeys(arms, control), LEARNED: ours, SCRATCH: theirs}
+        counts = {**dict.fromkeys(WAYS, control), LEARNED: ours, SCRATCH: theirs}
         if IMAGES in arena or arena in GAMES:
             counts = dict.fromkeys(LAPTOP.settings[arena], 0)
         found += [
@@ -122,7 +107,7 @@ def rows(
                 "mean_return": -100.0 + 5 * seed + gained.get(arm, 0.0) + noise.normal(),
             }
             for arm, count in counts.items()
-            for seed in range(seeds)
+            for seed in range(20)
         ]
     return found
 
@@ -138,23 +123,10 @@ def verdicts(judge, monkeypatch):
     ("given", "expected"),
     [
         (rows((20, 20, 5), (0, 2, 5)), [True, True, True]),
-        # 60 points may be 50, and one maze does not do.
-        (rows((12, 12, 20), (0, 0, 0)), [None, True, True]),
         (rows((5, 5, 20), (0, 0, 0)), [False, None, True]),
         # What needs no data does as well, and so does a wider network.
         (rows((20, 20, 20), (0, 0, 0), control=20), [False, None, True]),
         (rows((20, 20, 20), (0, 0, 0), null=(20, 0)), [True, True, False]),
-        (rows((19, 19, 19), (0, 0, 0), seeds=19), [None, None, None]),
-        # Without one of the data-free arms nobody can tell what helps.
-        (
-            rows((20, 20, 20), (0, 0, 0), arms=[each for each in WAYS if each != COSINES]),
-            [True, None, True],
-        ),
-        # Of two mazes.
-        (
-            [row for row in rows((20, 20, 20), (0, 0, 0)) if row["arena"] != "spiral"],
-            [None, None, True],
-        ),
     ],
 )
 def test_learned_components_have_to_bring_more_agents_in_two_mazes_of_three(
@@ -174,12 +146,10 @@ def test_learned_components_have_to_bring_more_agents_in_two_mazes_of_three(
         # Less than a quarter of the gap, and no more than what a task without dynamics does.
         (({EXPLICIT: 1.0},) * 3, False),
         (({EXPLICIT: 20.0, CONTROL: 19.0},) * 3, False),
-        (({EXPLICIT: SHARE * 28.0},) * 3, None),
     ],
 )
 def test_one_joint_loss_has_to_gain_a_share_of_the_gap_over_both_others(verdicts, gains, holds):
     assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains))[2] is holds
-    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, seeds=19))[2] is None
 
 
 GAINED, NOT = {FITTED: 20.0}, dict[str, float]()
@@ -195,7 +165,6 @@ GAINED, NOT = {FITTED: 20.0}, dict[str, float]()
         ((GAINED, GAINED, NOT), (NOT, GAINED, NOT), [True, False, True]),
         # A wider network does as well.
         (({FITTED: 20.0, WIDER: 19.0},) * 3, (GAINED,) * 3, [False, False, False]),
-        (({FITTED: SHARE * 28.0},) * 3, (GAINED,) * 3, [None, None, None]),
     ],
 )
 def test_features_fitted_to_replay_have_to_beat_both_networks_in_most_settings_and_aside(
@@ -240,31 +209,6 @@ def test_counted_models_have_to_gain_over_fitted_features_wherever_states_can_be
     verdicts, gains, games, holds
 ):
     assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, games=games))[9] is holds
-
-
-def test_agents_that_see_images_differ_from_the_others_in_what_they_see_alone():
-    for maze in MAZES:
-        assert arena_of(maze + IMAGES) == maze
-        seen, told = (LAPTOP.agents(name, FITTED) for name in (maze + IMAGES, maze))
-        assert seen.observation == Image(size=8, bins=mazes.BINS)
-        names = ("observation", "encoder", "evaluate_every")
-        same = {name: getattr(told, name) for name in names}
-        assert dataclasses.replace(seen, **same) == told
-    assert [LAPTOP.settings[maze + IMAGES] for maze in MAZES] == [LAPTOP.picture_labels] * 3
-
-
-def test_games_have_the_same_steps_in_all_arms_and_counted_models_where_observations_repeat():
-    for name, game in GAMES.items():
-        labels = LAPTOP.settings[name]
-        assert (COUNTED in labels) == game.repeats
-        agents = {label: LAPTOP.agents(name, label) for label in labels}
-        assert {each.environment for each in agents.values()} == {game.environment}
-        assert {each.steps for each in agents.values()} == {LAPTOP.game_steps}
-        basis = "counted" if game.repeats else "fourier"
-        assert agents[FITTED].features.basis == basis
-        for label in (EXPLICIT, POSITION, LEARNED):
-            with pytest.raises(InputError, match="an arm that games have"):
-                LAPTOP.agents(name, label)
 
 
 @pytest.mark.parametrize("maze", MAZES)

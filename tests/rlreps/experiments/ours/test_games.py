@@ -13,7 +13,7 @@ from rlreps.config import as_json
 from rlreps.errors import InputError
 from rlreps.experiments.ours import games, games_report, games_runs
 from rlreps.experiments.ours.games import EXPERIMENT, LAPTOP, PRESETS
-from rlreps.experiments.ours.games_report import ASIDE, FEWEST, MAIN, correlate_ranks
+from rlreps.experiments.ours.games_report import ASIDE, MAIN, correlate_ranks
 from rlreps.experiments.ours.games_runs import (
     ARMS,
     CONTROL,
@@ -176,19 +176,6 @@ def test_rivals_of_an_arm_count(verdicts):
     assert found[BOUND] is not True
 
 
-def test_verdicts_need_families(verdicts, monkeypatch):
-    for group in (MAIN, ASIDE):
-        monkeypatch.setitem(FEWEST, group, 11)
-    found = verdicts(cause=2.0, gains={JOINT[0]: 0.2, FITTED: 0.2, EXACT: 0.4}, links=1.0)
-    assert {found[name] for name in found if not name.endswith("raise mean success")} <= {
-        None,
-        True,
-    }
-    assert [found[each] for each in (PREDICTION, GAIN, ARMS_RAISE, EXACT_RAISES, BOUND)] == [
-        None
-    ] * 5
-
-
 OWN = "rlreps.losses:SpectralContrastive"
 TITLE = "spectral contrastive"
 
@@ -275,7 +262,10 @@ def test_what_agents_cannot_learn_is_refused(place, said):
         with_objective(LAPTOP, place)
 
 
-@pytest.mark.parametrize("label", [CONTROL, *JOINT])
+@pytest.mark.parametrize(
+    "label",
+    [CONTROL, *(pytest.param(label, marks=pytest.mark.integration) for label in JOINT)],
+)
 def test_the_gradient_of_a_joint_loss_reaches_the_torso(label):
     boards = load_board("frozenlake-8x8-sure").observations
     config = replace_nested(CONFIG, num_seeds=1)
