@@ -36,11 +36,3 @@ def test_the_maze_shows_codes_and_features_in_which_neighbours_are_near(example)
     rows = np.array([features[codes[cell].tobytes()] for cell in known])
     fitted = rows @ np.linalg.lstsq(rows, exact[known], rcond=None)[0]
     assert np.sum((fitted - exact[known]) ** 2) < 0.2 * np.sum(exact[known] ** 2)
-
-
-@pytest.mark.integration
-def test_agents_of_stable_baselines3_train_in_the_maze(example, monkeypatch, capsys):
-    pytest.importorskip("stable_baselines3")
-    monkeypatch.setattr(example, "FREE_STEPS", 500)
-    example.main(steps=1_000, seeds=1)
-    assert capsys.readouterr().out.count("mean returns") == 2
