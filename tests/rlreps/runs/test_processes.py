@@ -86,31 +86,26 @@ def quick(tmp_path_factory):
 
 
 @pytest.mark.integration
-def test_what_process_0_refuses_ends_all_with_one_line(
-    start_together, quick, tmp_path, files_below
+@pytest.mark.parametrize(
+    ("damaged", "own", "refused"),
+    [
+        (True, ((), ()), r"^rlreps: error: .*c/2/0"),
+        (False, (["--seed", 0], ["--seed", 1]), "the same run in all processes, got another in 1"),
+    ],
+    ids=["what process 0 refuses", "other options"],
+)
+def test_what_is_refused_ends_all_processes_with_one_line(
+    start_together, quick, tmp_path, files_below, damaged, own, refused
 ):
     path = shutil.copytree(quick, tmp_path / "psi")
-    (path / "c" / "2" / "0").write_bytes(b"")
-    before = files_below(path)
+    if damaged:
+        (path / "c" / "2" / "0").write_bytes(b"")
+    before = files_below(tmp_path)
     command = ["train", path, *SHORT, "--out", tmp_path / "run"]
-    ends = [finish(process) for process in start_together(command)]
+    ends = [finish(process) for process in start_together(command, own=own)]
     assert [(code, out, len(said)) for code, out, said in ends] == [(2, "", 1)] * 2
-    assert all(re.search(r"^rlreps: error: .*c/2/0", said[0]) for _, _, said in ends)
-    assert files_below(path) == before
-
-
-@pytest.mark.integration
-def test_processes_that_were_started_with_other_options_are_refused(
-    start_together, quick, tmp_path
-):
-    command = ["train", quick, *SHORT, "--out", tmp_path / "run"]
-    ends = [
-        finish(process) for process in start_together(command, own=(["--seed", 0], ["--seed", 1]))
-    ]
-    assert [(code, out, len(said)) for code, out, said in ends] == [(2, "", 1)] * 2
-    refused = "expected the same run in all processes, got another in 1 of them"
-    assert all(refused in said[0] for _, _, said in ends)
-    assert not (tmp_path / "run").exists()
+    assert all(re.search(refused, said[0]) for _, _, said in ends)
+    assert files_below(tmp_path) == before
 
 
 PLACE = {"coordinator": "a:1", "num_processes": 2, "process_id": 0}
