@@ -177,13 +177,6 @@ def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
     np.testing.assert_allclose(held_out(components[:, :5], components[:, :5]), 1.0, atol=1e-3)
 
 
-def test_checkpoints_are_in_the_order_of_their_steps(truth, sound):
-    found = rlreps.audit({"100": sound, np.int64(5): sound[:, :3], 20: sound[:, :2]}, truth)
-    assert [*found.findings] == [5, 20, 100]
-    assert found.figure().axes[0].lines[0].get_xdata().tolist() == [5.0, 20.0, 100.0]
-    assert repr(found) == "\n".join(found.lines())
-
-
 def test_brain_floats_are_features(truth, sound):
     single = np.asarray(jnp.asarray(sound, jnp.bfloat16), np.float32)
     expected = rlreps.audit(single, truth).findings["features"].leading()
@@ -369,14 +362,6 @@ def test_features_of_many_or_few_units_are_not_called_defective_for_their_number
     assert "collapsed" not in [
         each.name for each in rlreps.audit(two, truth).findings["features"].defects
     ]
-
-
-def test_the_words_have_the_number_and_what_to_try(truth, sound):
-    lines = rlreps.audit({"mine": sound + 100.0, "theirs": sound}, truth).lines()
-    assert any(
-        line.startswith("mine: offset: the mean is") and "subtract" in line for line in lines
-    )
-    assert lines[-1] == "theirs: no known defect"
 
 
 def test_few_labels_suffice_to_the_exact_components_and_not_to_noise(truth, sound):

@@ -3,8 +3,6 @@
 import dataclasses
 import fractions
 import itertools
-import re
-from pathlib import Path
 
 import gymnasium
 import jax
@@ -358,17 +356,6 @@ def test_an_audit_takes_a_world_s_truth_and_its_images():
     own = rlreps.audit(truth.principal.basis[:, :10], truth)
     assert own.findings["features"].leading() == pytest.approx(1.0)
     assert truth.distance(truth.principal.basis[:, :5]) < 1e-6
-
-
-@pytest.mark.integration
-def test_an_encoder_of_torch_sees_images_as_the_handbook_hands_them_over():
-    torch = pytest.importorskip("torch")
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "worlds.md").read_text()
-    (line,) = re.findall(r"`(lambda seen: encoder\(torch.*?)`", page)
-    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten()
-    encode = eval(line, {"torch": torch, "np": np, "encoder": torch.nn.Sequential(*layers)})
-    with torch.no_grad():
-        assert "features" in rlreps.audit(encode, random_world(60).truth()).findings
 
 
 @pytest.mark.parametrize("name", ["stochastic", "deterministic"])
