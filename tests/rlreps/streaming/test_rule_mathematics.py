@@ -47,9 +47,6 @@ def test_huge_first_steps_keep_a_basis_that_follows_float64(cls, rate):
     np.testing.assert_allclose(single.T @ single, double.T @ double, atol=1e-3)
 
 
-# Combination of models.
-
-
 # Factors with their pseudo-inverse.
 
 
