@@ -153,12 +153,15 @@ def given(command, toy_store, **changed):
 
 
 def with_places(*names):
-    return [
-        (command, name)
-        for command, arguments in EVERY_COMMAND.items()
-        for name in names
-        if f"{{{name}}}" in arguments
-    ]
+    """List the commands with each of these places; tier 0 tries the first of each."""
+    parameters = []
+    for name in names:
+        commands = [each for each, words in EVERY_COMMAND.items() if f"{{{name}}}" in words]
+        marks = [(), *[pytest.mark.integration] * (len(commands) - 1)]
+        parameters += [
+            pytest.param(each, name, marks=mark) for each, mark in zip(commands, marks, strict=True)
+        ]
+    return parameters
 
 
 def test_every_command_has_its_arguments_here():
