@@ -94,6 +94,7 @@ def lines_of_the_handbook(mark, folder):
     return names["features"]
 
 
+@pytest.mark.integration
 def test_the_lines_of_the_handbook_load_the_encoder_of_a_live_run(tmp_path):
     config = LiveConfig(training=TRAINING, horizon=10, discount=0.9)
     run_job(TrainLive(config=config), tmp_path / "run")
