@@ -30,6 +30,7 @@ from rlreps.experiments.ours import mazes
 from rlreps.successor import fit
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.least_squares import Steps
+from rlreps.successor.measure.grids import Grid
 
 SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9
 STATES = SIDE**2
@@ -456,24 +457,21 @@ def test_values_after_improvements_are_those_of_the_shortest_paths(counted, at_t
     np.testing.assert_allclose(values_of(prior, CODES).max(axis=1)[seen], costs[seen], rtol=1e-3)
 
 
+PLACES = np.random.default_rng(1).uniform(size=(800, 2)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def of_vectors():
+    """A representation fitted to moves from places of the square."""
+    actions, never = np.arange(800) % ACTIONS, np.zeros(800, np.bool_)
+    after = np.clip(PLACES + 0.2 * MOVES[actions], 0.0, 1.0).astype(np.float32)
+    options = {"num_features": 4, "discount": DISCOUNT, "max_features": 60}
+    return fit([PLACES, actions, after, never, ~never], behaviour="uniform", **options)
+
+
 @pytest.mark.parametrize("improvements", [1, 2])
-def test_a_prior_of_vectors_has_the_values_of_the_representation(improvements):
-    generator, steps = np.random.default_rng(1), 800
-    places = generator.uniform(size=(steps, 2)).astype(np.float32)
-    actions = generator.integers(ACTIONS, size=steps)
-    after = np.clip(places + 0.2 * MOVES[actions], 0.0, 1.0).astype(np.float32)
-    never = np.zeros(steps, np.bool_)
-    data = Transitions(
-        observation=places,
-        action=actions,
-        next_observation=after,
-        terminated=never,
-        truncated=~never,
-        num_actions=ACTIONS,
-    )
-    representation = fit(
-        data, num_features=4, discount=DISCOUNT, max_features=60, behaviour="uniform"
-    )
+def test_a_prior_of_vectors_has_the_values_of_the_representation(of_vectors, improvements):
+    representation, places = of_vectors, PLACES
     task = representation.task(reward=lambda seen: seen.sum(axis=1))
     found = values_of(
         prior_of(representation, task, improvements, scale=SCALE, shift=SHIFT), places
@@ -524,22 +522,17 @@ WITH_PRIOR = dataclasses.replace(
 @pytest.fixture(scope="module")
 def of_maze():
     """A prior for the maze, its policy, and the cells' codes."""
-    model = mazes.cell_model(MAZE)
-    data = mazes.free_transitions(MAZE, 6_000, 0)
-    data = dataclasses.replace(
-        data,
-        observation=model.cells_of(data.observation),
-        next_observation=model.cells_of(data.next_observation),
-        num_states=model.num_states,
-    )
+    data, codes = mazes.free_transitions(MAZE, 6_000, 0).numbered()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # Few transitions for 400 cells.
         representation = fit(data, num_features=4, behaviour="uniform", discount=0.99)
-    inside = model.discs([GOAL_DISC])[:, 0]
-    task = representation.task(reward=lambda cells: inside[cells])
-    prior = prior_of(representation, task, 3, observations=model.observations)
+    cells = [np.flatnonzero((Code().table() == code).all(axis=1))[0] for code in codes]
+    inside = np.linalg.norm(Grid(20).centres()[cells] - GOAL_DISC[:2], axis=1) < GOAL_DISC[2]
+    assert inside.any()
+    task = representation.task(reward=lambda numbers: inside[numbers])
+    prior = prior_of(representation, task, 3, observations=codes)
     known = np.unique(data.observation)
-    return prior, representation.policy(task, 3)(known), model.observations[known]
+    return prior, representation.policy(task, 3)(known), codes[known]
 
 
 def test_agents_begin_as_the_policy_and_resume_bit_by_bit(of_maze):

@@ -158,15 +158,14 @@ def test_the_rounding_of_means_adds_little_rank(sound, random, kind):
 
 @pytest.mark.parametrize("factor", [1e200, 1e160, 1e-160, 1e-200, 1e-310])
 def test_any_finite_scale_is_a_scale_and_nothing_else(truth, sound, factor):
-    for features in (factor * sound, np.c_[factor * sound[:, :8], sound[:, 8:]]):
-        found = rlreps.audit(features, truth).findings["features"]
-        assert found.leading() == pytest.approx(
-            rlreps.audit(sound, truth).findings["features"].leading()
-        )
-        assert {each.name for each in found.defects} <= {"scale", "dormant", "ill-conditioned"}
-    assert rlreps.audit(factor * sound, truth).findings["features"].health.spread == pytest.approx(
-        factor * np.sqrt(np.mean(sound.var(axis=0))), rel=1e-3
-    )
+    some = np.c_[factor * sound[:, :8], sound[:, 8:]]
+    found = rlreps.audit({"one": sound, "all": factor * sound, "some": some}, truth).findings
+    for label in ("all", "some"):
+        assert found[label].leading() == pytest.approx(found["one"].leading())
+        names = {each.name for each in found[label].defects}
+        assert names <= {"scale", "dormant", "ill-conditioned"}
+    spread = factor * np.sqrt(np.mean(sound.var(axis=0)))
+    assert found["all"].health.spread == pytest.approx(spread, rel=1e-3)
 
 
 def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
