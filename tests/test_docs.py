@@ -13,6 +13,7 @@ import pytest
 import rlreps
 from rlreps.app.main import parse_command
 from rlreps.errors import InputError
+from rlreps.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -62,6 +63,37 @@ def test_expensive_examples_run_as_printed(page, tmp_path, monkeypatch):
     run_examples(page, expensive=True)
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("right", "wrong", "noticed"),
+    [
+        (
+            "    replay.add(",
+            "    following = env.reset()[0] if terminated or truncated else following\n"
+            "    replay.add(",
+            "next_observation is not what the step returned",
+        ),
+        ("terminated, truncated)\n", "terminated or truncated, truncated)\n", "other ends than"),
+        ('"terminated", "truncated")\n', '"terminated")\n', "every step to begin where"),
+        (
+            '~batch["terminated"][:, 0] *',
+            '~(batch["terminated"] | batch["truncated"])[:, 0] *',
+            "targets end elsewhere",
+        ),
+    ],
+    ids=["next start stored", "truncated as terminated", "flag left out", "no value at a limit"],
+)
+def test_the_page_on_an_agent_of_your_own_notices_a_wrong_replay(
+    right, wrong, noticed, monkeypatch
+):
+    page = "docs/how-to/own-agent.md"
+    text = PAGES[page].replace(", 3_000\n", ", 520\n").replace("_steps=100", "_steps=20")
+    assert text.count(right) == 1
+    monkeypatch.setitem(PAGES, page, text.replace(right, wrong))
+    with pytest.raises((AssertionError, InputError), match=noticed):
+        run_examples(page, expensive=False)
+
+
 def commands(text: str) -> list[tuple[str, bool]]:
     """List every ``rlreps`` command of a page, and whether it has to be complete."""
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.S)).replace("\\\n", "")
@@ -100,6 +132,20 @@ def test_names_that_a_page_mentions_exist(page):
         assert pydoc.locate(name) is not None, name
 
 
+def test_signatures_in_help_have_no_expanded_unions():
+    packages = [rlreps, rlreps.auditing, rlreps.plotting, rlreps.stats, rlreps.study]
+    packages += [rlreps.subspace, rlreps.successor, rlreps.streaming]
+    public = {
+        f"{package.__name__}.{name}": getattr(package, name)
+        for package in packages
+        for name in getattr(package, "__all__", dir(package))
+        if not name.startswith("_")
+    }
+    shown = {name: pydoc.render_doc(each) for name, each in public.items() if callable(each)}
+    assert "ArrayLike" in shown["rlreps.audit"]
+    assert [name for name, text in shown.items() if "_NestedSequence" in text] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_files_and_headings(page):
     text = re.sub(r"```.*?```|`[^`]*`", "", PAGES[page], flags=re.S)
@@ -114,6 +160,29 @@ def test_links_lead_to_files_and_headings(page):
             re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles
         ]
         assert not heading or heading in slugs, f"{page}: {target}"
+
+
+def test_the_table_of_experiments_has_the_times_of_the_command_line():
+    time, row = (
+        re.compile(r"\d+ (?:s|min)\b|\bseconds\b"),
+        r"^\| \[`([\w-]+)`\].*\|(.*)\|(.*)\|(.*)\|$",
+    )
+    table = re.findall(row, PAGES["docs/experiments.md"], re.M)
+    shown = {name: [cell.strip() for cell in cells] for name, *cells in table}
+    assert shown == {
+        name: [
+            "".join(time.findall(entry.presets[preset])) for preset in ("smoke", "laptop", "paper")
+        ]
+        for name, entry in EXPERIMENTS.items()
+    }
+
+
+def test_readme_installs_the_package_alone_first_and_ci_runs_the_tests_of_its_second_command():
+    first, second = re.findall(r"^pip install .*$", PAGES["README.md"], re.M)
+    assert "[" not in first
+    assert (
+        second.partition(" && ")[2] in (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    )
 
 
 def test_every_page_and_figure_is_linked():

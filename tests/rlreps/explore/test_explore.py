@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import subprocess
 import time
 import warnings
 import zlib
@@ -398,6 +399,25 @@ class Browser(webdriver.Chrome):
 def browser():
     with Browser() as found:
         yield found
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(shutil.which("tsc") is None, reason="needs TypeScript: npm install typescript")
+def test_types_of_the_page_s_modules_and_of_the_joined_script_hold(tmp_path):
+    for name in rendering.SCRIPTS:
+        (tmp_path / name).write_text(rendering.read_asset(name), encoding="utf-8")
+    # In one file, two modules' declarations of one name clash.
+    (tmp_path / "joined.js").write_text(rendering.join_scripts(), encoding="utf-8")
+    options = "--noEmit --allowJs --checkJs --strict --lib es2022,dom,dom.iterable"
+    options += " --target es2022 --module es2022 --moduleDetection force"
+    checked = subprocess.run(
+        ["tsc", *options.split(), *sorted(path.name for path in tmp_path.iterdir())],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
 
 
 @in_browser

@@ -132,3 +132,14 @@ class TestSpectrum:
         np.testing.assert_array_equal(left.lines[0].get_ydata(), [4.0, 2.0, 1.0, np.nan])
         np.testing.assert_allclose(right.lines[0].get_ydata(), [64.0, 80.0, 84.0, 84.0])
         np.testing.assert_array_equal(right.lines[0].get_xdata(), [1, 2, 3, 4])
+
+
+def test_a_fit_draws_its_sums_and_the_rows_behind_its_components():
+    figure = plotting.plot_fit([0.0, 1.0, 2.0], [0.5, 1.0, 4.0], [100.0, 5.0, 0.0], fewest=10.0)
+    left, right = figure.axes
+    exact, points = left.lines
+    np.testing.assert_array_equal(points.get_xydata(), [[0.0, 0.5], [1.0, 1.0], [2.0, 4.0]])
+    np.testing.assert_array_equal(exact.get_xdata(), exact.get_ydata())
+    floor, rows = right.lines
+    assert set(floor.get_ydata()) == {10.0}
+    np.testing.assert_array_equal(rows.get_ydata(), [100.0, 5.0, np.nan])

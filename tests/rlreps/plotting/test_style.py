@@ -1,9 +1,19 @@
 """What figures share: colours, files, settings that are left alone."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from rlreps import plotting
+from rlreps.plotting.style import series_style
+
+
+def test_neighbouring_series_differ_in_colour_marker_and_dash_and_none_repeat():
+    looks = [series_style(index) for index in range(280)]
+    assert len({tuple(map(str, look.values())) for look in looks}) == 280
+    for one, other in itertools.pairwise(looks):
+        assert all(one[key] != other[key] for key in ("color", "marker", "linestyle"))
 
 
 @pytest.mark.parametrize(

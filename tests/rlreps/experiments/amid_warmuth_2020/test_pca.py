@@ -14,6 +14,7 @@ from rlreps.experiments.amid_warmuth_2020 import learning_rate_sensitivity as se
 from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, SANGER, Repeated
 from rlreps.sources.datasets import Observations
+from rlreps.streaming import RULES
 from rlreps.study import Frame, Run
 
 DIGITS = (load_digits().images[:600].reshape(600, 64) / 16).astype(np.float32)
@@ -64,7 +65,10 @@ def repeated(losses, counts=14.0):
         ([35.30, 35.301], False),
         # The mean is outside, its interval is not.
         ([35.28, 35.29], None),
+        ([35.45], None),
         ([math.nan, math.nan, 35.2], None),
+        # Three equal outcomes decide nothing.
+        ([math.nan] * 3, None),
     ],
 )
 def test_a_cell_is_within_the_printed_spread_outside_or_undecided(losses, verdict):
@@ -78,6 +82,18 @@ def test_workers_are_averaged_first_and_those_that_diverged_count():
     workers = Repeated.of(Frame.grid(values, seed=range(2), worker=range(2)))
     assert (workers.mean, workers.deviation) == pytest.approx((3.5, 1.5 * math.sqrt(2.0)))
     assert workers.diverged == 3
+
+
+def test_printed_tables_have_a_place_for_every_rule_and_k():
+    for table in printed.TABLE_1.values():
+        assert len(table) == len(printed.PAPER_RULES)
+        for rule, cells in zip(printed.PAPER_RULES, table, strict=True):
+            number = 3 if RULES[rule].needs_learning_rate else 1
+            assert {k: len(each) for k, each in cells.items()} == dict.fromkeys((5, 10, 20), number)
+    # Cells at the ends of rows, against which a shift would show.
+    assert str(printed.TABLE_1["MNIST"][3][20][2]) == "25.50 ± 0.46"
+    assert str(printed.TABLE_1["CIFAR-10"][4][10][0]) == "65.75 ± 0.05"
+    assert str(printed.TABLE_2["MNIST"][0][20][1]) == "18.77 ± 0.01"
 
 
 TABLE_1 = dataclasses.replace(sensitivity.PRESETS["paper"], components=(5,), repeats=2)
@@ -205,6 +221,8 @@ def at_scales(*last):
         (lambda of: figure_1(of, (1.0, 1.1, 1.2)), "excess loss", True),
         # Incremental PCA takes part.
         (lambda of: figure_1(of, (1, 1.1, 1.2), incremental_pca=(0.1, 0.2, 0.3)), "excess", False),
+        # One that diverged decides nothing.
+        (lambda of: figure_1(of, (2.0, 2.1, 2.2), oja=(4.0, 4.1, math.nan)), "excess", None),
     ],
 )
 def test_claims_of_tables_and_figures(mnist, claims, words, holds):
@@ -222,7 +240,7 @@ def test_nothing_that_the_paper_states_is_decided_on_other_data(mnist):
 
 @pytest.mark.parametrize(
     ("oja", "larger", "faster", "grows"),
-    [(1.5, 2.0, True, True), (0.5, 0.25, False, False)],
+    [(1.5, 2.0, True, True), (0.5, 0.25, False, False), (1.0, 1.0, None, None)],
 )
 def test_times_of_a_row_are_compared_by_seeds(results_of, oja, larger, faster, grows):
     """Times of Oja's and Krasulina's rule over implicit Krasulina's, for two k."""

@@ -16,15 +16,15 @@ SPREAD = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 FIGURE_4 = {"danskin_lissa": (0.1, 0.2), "explicit": (0.5, 0.6), "large_batch": (0.1, 0.8)}
 
 
-def rows(ends):
+def rows(ends, spread=1e-4, config=PAPER):
     """Five runs of each method, by their ends at d = 2 and 50; each is noisier than the last."""
     return [
         {
-            "method": PAPER.label_of(name),
+            "method": config.label_of(name),
             "d": d,
             "seed": seed,
             "step": 10**8,
-            "subspace_distance": end + 1e-4 * (1 + place) * (1 + d) * SPREAD[seed],
+            "subspace_distance": end + spread * (1 + place) * (1 + d) * SPREAD[seed],
         }
         for place, (name, pair) in enumerate(ends.items())
         for d, end in zip((2, 50), pair, strict=True)
@@ -44,6 +44,16 @@ def rows(ends):
 def test_each_statement_of_the_paper_is_decided_by_pairs_of_five_runs(judge, ends, holds):
     found = judge(EXPERIMENT, PAPER, rows({**FIGURE_4, **ends}))
     assert [claim.holds for claim in found] == holds
+
+
+def test_narrow_ranges_of_d_and_missing_methods_decide_nothing(judge):
+    narrow = dataclasses.replace(PAPER, dimensions=(2, 25))
+    found = judge(EXPERIMENT, narrow, rows(FIGURE_4, config=narrow))
+    assert [claim.holds for claim in found] == [None] * 3
+    fewer = dataclasses.replace(PAPER, objectives=PAPER.objectives[:2])
+    left = {name: pair for name, pair in FIGURE_4.items() if name != "large_batch"}
+    found = judge(dataclasses.replace(EXPERIMENT, decided_on=fewer), fewer, rows(left))
+    assert [claim.holds for claim in found] == [None, None, True]
 
 
 PROTOCOL = {

@@ -185,6 +185,7 @@ def outcome(start, *later):
     return Outcome(np.array([course]) + 1e-4 * np.linspace(-1.0, 1.0, RUNS)[:, None])
 
 
+UNSTEADY = Outcome(outcome(0.9, 0.3).distances + 0.2 * np.resize([-1.0, 1.0], RUNS)[:, None])
 DIVERGED = outcome(0.8, 1.0)._replace(diverged=True)
 
 
@@ -213,7 +214,7 @@ def judged(judge):
     """Judge claims where what the paper states holds but for what is changed."""
     experiment = dataclasses.replace(synthetic.EXPERIMENT, decided_on=JUDGED)
 
-    def of(change=lambda setting: None):
+    def of(change=lambda setting: None, config=JUDGED):
         found = {each: change(each) or published(each) for each in JUDGED.settings()}
         noise = np.random.default_rng(0)
         frame = Frame.concat(
@@ -228,13 +229,17 @@ def judged(judge):
             )
             for setting, each in found.items()
         )
-        return judge(experiment, JUDGED, frame)
+        return judge(experiment, config, frame)
 
     return of
 
 
-def test_what_the_paper_states_holds_where_the_numbers_have_it(judged):
-    assert [claim.holds for claim in judged()] == [True] * 26
+def test_what_the_paper_states_holds_where_the_numbers_have_it_and_the_runs_are_its_own(judged):
+    whole = judged()
+    assert [claim.holds for claim in whole] == [True] * 26
+    assert judged(config=dataclasses.replace(JUDGED, evaluations=50)) == whole
+    short = judged(config=dataclasses.replace(JUDGED, steps=JUDGED.steps - 1))
+    assert [claim.holds for claim in short] == [None] * 26
 
 
 @pytest.mark.parametrize(
@@ -256,9 +261,10 @@ def test_what_the_paper_states_holds_where_the_numbers_have_it(judged):
         (KAPPA, False, lambda s: s.kappa0 == 1.0 and outcome(0.9, 0.1)),
         (BEYOND, False, lambda s: s.kappa0 > 2.0 and outcome(0.9, 0.01)),
         (PERMUTED, False, lambda s: s.permutations > 1 and outcome(0.9, 0.6)),
-        # At 25 rows, a rise by less than 0.05 does not count, and by more does.
+        # At 25 rows, a rise by less than 0.05 does not count, by more does, and by both is open.
         (PERMUTED, True, lambda s: permuted_at_25(s) and outcome(0.9, 0.24)),
         (PERMUTED, False, lambda s: permuted_at_25(s) and outcome(0.9, 0.4)),
+        (PERMUTED, None, lambda s: permuted_at_25(s) and UNSTEADY),
         (NAIVE_DIVERGES, False, lambda s: s.method == "naive" and outcome(0.9, 0.8)),
         # What a singular inverse does is no property of its method.
         (NAIVE_DIVERGES, True, lambda s: s.option == "plain" and outcome(0.9, 0.8)),

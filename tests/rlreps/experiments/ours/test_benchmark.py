@@ -221,6 +221,15 @@ def test_pictures_have_a_convolutional_network_and_no_controls_of_a_plane(
     assert benchmark_runs.in_world(Config(), fine).encoder.frame_shape == (24, 28, 1)
 
 
+@pytest.mark.integration
+def test_cumulants_of_pictures_have_a_truth(pictures):
+    config, game = pictures
+    row = BY_METHOD["random cumulants by TD"]
+    learner = benchmark_runs.learner_of(config, game, row, 10, 0.01, 0.1)
+    learner.check(game.source(row))
+    assert game.own_truth(row, learner, 0).functions.shape == (20, 10)
+
+
 def test_names_of_worlds_and_games_without_a_truth_are_refused_before_any_file(refused, tmp_path):
     out = ["--preset", "smoke", "--out", str(tmp_path / "run")]
     for name, said in {
@@ -287,7 +296,6 @@ def test_errors_of_the_machine_end_the_run(error):
         benchmark_runs.attempted(fail)()
 
 
-@pytest.mark.integration
 def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypatch, results_of):
     row = BY_METHOD["random cumulants by TD"]
     config = dataclasses.replace(TINY, worlds=("sutton",), rows=(row,))

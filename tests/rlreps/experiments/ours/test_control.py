@@ -85,6 +85,9 @@ def test_five_torques_are_those_of_the_pendulum():
     ("returns", "holds"),
     [
         ([500.0, 499.0, 500.0, 498.0, 500.0], True),
+        # Five equal outcomes decide nothing.
+        ([500.0] * 5, None),
+        ([500.0, 500.0, 500.0, 500.0, 400.0], None),
         ([300.0, 310.0, 290.0, 300.0, 320.0], False),
     ],
 )
@@ -99,7 +102,7 @@ def test_a_goal_is_judged_by_the_interval_over_at_least_five_seeds(judge, return
     ]
     goal, time = judge(EXPERIMENT, config, given)
     assert goal.holds is holds
-    assert time.holds is (None if holds else False)  # Equal times decide nothing.
+    assert time.holds is (None if holds else False)
 
 
 # Few steps: the fit warns.

@@ -98,14 +98,31 @@ ASIDE = [name for name, problem in PROBLEMS.items() if problem.kept_aside]
         # Problems count, not their seeds: 29 are too few to show that at most 5 % are misjudged.
         ({}, [None, None, True], [None, None, True]),
         (dict.fromkeys(PROBLEMS, BAD), [None, None, True], [None, None, True]),
+        ({"LunarLander": QUIET}, [None, None, True], [None, None, True]),
         (dict.fromkeys(ASIDE[:2], QUIET), [False, None, True], [False, None, True]),
+        ({"Taxi": WARNED}, [None, None, True], [None, None, True]),
         (dict.fromkeys(ASIDE[:5], WARNED), [None, False, True], [None, False, True]),
+        (dict.fromkeys(ASIDE[:4], BELOW), [None, None, None], [None, None, None]),
         (dict.fromkeys(ASIDE, BELOW), [None, None, False], [None, None, False]),
     ],
 )
 def test_exact_intervals_of_shares_decide_the_goals(judge, gains, all_problems, kept_aside):
     found = judge(EXPERIMENT, PRESETS["laptop"], given(**gains))
     assert [each.holds for each in found] == all_problems + kept_aside
+
+
+def test_without_fits_or_trees_the_goals_about_them_are_open(judge):
+    for way, expected in ((FIT, [None] * 3), (TREES, [None] * 3)):
+        rows = [row for row in given() if row["way"] != way]
+        found = judge(EXPERIMENT, PRESETS["laptop"], rows)
+        assert [each.holds for each in found] == expected * 2
+
+
+def test_few_problems_decide_nothing_and_ten_are_kept_aside(judge):
+    few = [row for row in given() if row["problem"] in list(PROBLEMS)[:9]]
+    assert {each.holds for each in judge(EXPERIMENT, PRESETS["laptop"], few)} == {None}
+    assert len(PROBLEMS) >= 20
+    assert sum(problem.kept_aside for problem in PROBLEMS.values()) >= 10
 
 
 @pytest.mark.experiments

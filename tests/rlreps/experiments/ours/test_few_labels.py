@@ -79,6 +79,7 @@ def rows(learned, best=0.1):
     [
         ((0.03, 0.03, 0.09, 0.09), True, True),
         ((0.03, 0.09, 0.09, 0.03), False, False),
+        ((0.03, 0.05, 0.09, 0.05), None, None),
     ],
 )
 def test_the_goal_is_half_the_share_of_the_best_basis_in_two_mazes(

@@ -13,7 +13,7 @@ from rlreps.config import as_json
 from rlreps.errors import InputError
 from rlreps.experiments.ours import games, games_report, games_runs
 from rlreps.experiments.ours.games import EXPERIMENT, LAPTOP, PRESETS
-from rlreps.experiments.ours.games_report import ASIDE, MAIN, correlate_ranks
+from rlreps.experiments.ours.games_report import ASIDE, FEWEST, MAIN, correlate_ranks
 from rlreps.experiments.ours.games_runs import (
     ARMS,
     CONTROL,
@@ -174,6 +174,19 @@ def test_rivals_of_an_arm_count(verdicts):
     assert found[FITTED_RAISES] is False
     assert found[EXACT_RAISES] is False
     assert found[BOUND] is not True
+
+
+def test_verdicts_need_families(verdicts, monkeypatch):
+    for group in (MAIN, ASIDE):
+        monkeypatch.setitem(FEWEST, group, 11)
+    found = verdicts(cause=2.0, gains={JOINT[0]: 0.2, FITTED: 0.2, EXACT: 0.4}, links=1.0)
+    assert {found[name] for name in found if not name.endswith("raise mean success")} <= {
+        None,
+        True,
+    }
+    assert [found[each] for each in (PREDICTION, GAIN, ARMS_RAISE, EXACT_RAISES, BOUND)] == [
+        None
+    ] * 5
 
 
 OWN = "rlreps.losses:SpectralContrastive"

@@ -81,6 +81,11 @@ def test_learned_potentials_have_to_beat_both_others_in_two_mazes(judge, gains, 
     assert [claim.holds for claim in found] == expected
 
 
+def test_fewer_pairs_of_agents_than_registered_leave_the_goal_open(judge):
+    found = judge(EXPERIMENT, replace_nested(LAPTOP, agents=2), rows((GOOD,) * 4))
+    assert [claim.holds for claim in found] == [None, True, False]
+
+
 def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s_own():
     config = replace_nested(
         LAPTOP, base=replace_nested(LAPTOP.base, steps=6_000, evaluate_every=2_000)

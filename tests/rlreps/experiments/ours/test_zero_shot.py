@@ -20,6 +20,7 @@ from rlreps.experiments.ours.zero_shot import (
     TABULAR,
     Config,
 )
+from rlreps.study import replace_nested
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import fit
 
@@ -154,6 +155,11 @@ def test_goals_are_19_and_18_twentieths_and_agents_have_at_most_the_free_steps(
         for row in rows(arena, gain, kind=kind, agents=agents)
     ]
     assert [claim.holds for claim in judge(EXPERIMENT, Config(), given)] == verdicts
+    few = [row for row in given if row["reward"] < (4 if row["arm"] == DQN else 19)]
+    assert {claim.holds for claim in judge(EXPERIMENT, Config(), few)} == {None}
+    # Fewer than five agents for each reward do not decide what agents reach.
+    fewer = replace_nested(Config(), num_seeds=4)
+    assert [claim.holds for claim in judge(EXPERIMENT, fewer, given)][2:] == [None, None]
 
 
 @pytest.mark.parametrize(

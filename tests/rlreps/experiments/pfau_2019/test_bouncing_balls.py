@@ -25,6 +25,7 @@ BEST = LINEAR / 2.0
         ({"learned": LINEAR * 1.1, "ritz": LINEAR * 1.1}, [*[True] * 4, False, True]),
         # What holds for one network and not for the other cannot be told.
         ({"other": {"mean_position": 0.5}}, [None, *[True] * 5]),
+        ({"other": {"ritz": BEST * [0.9, 1.1, 1.0, 1.0]}}, [*[True] * 5, None]),
         # Goals alone are judged of what is not the paper's protocol.
         ({"config": {"steps": 500_000}}, [*[None] * 4, True, True]),
     ],

@@ -187,13 +187,15 @@ def test_alignment_undoes_rotations_inside_levels_and_no_others():
     assert np.abs(rotate_in_levels(across, exact) - exact).max() > 0.1
 
 
-GOOD, BAD, LOST = [0.01, 0.05] * 3, [0.3, 0.06] * 3, [0.6, 9.0] * 3
+GOOD, HALF, BAD, LOST = [0.01, 0.05] * 3, [0.01, 0.06] * 3, [0.3, 0.06] * 3, [0.6, 9.0] * 3
 
 
 @pytest.mark.parametrize(
     ("ours", "averaged", "unaveraged", "hasty", "verdicts"),
     [
         (GOOD, GOOD, LOST, LOST, [True, True, True, True]),
+        # Some seeds do and some do not; no seed does; energies that are wrong but not far off.
+        (HALF, HALF, HALF, BAD, [None, None, None, None]),
         (GOOD, BAD, BAD, GOOD, [True, False, None, False]),
         (GOOD, BAD, LOST, BAD, [True, False, True, None]),
     ],
