@@ -7,7 +7,10 @@ import pytest
 from rlreps.envs import (
     ARENAS,
     ArenaError,
+    Capsule,
     Code,
+    ConvexPolygon,
+    Disc,
     arena_from_settings,
     arena_settings,
     load_arena,
@@ -32,6 +35,26 @@ def to_toml(world):
         for table in tables
     ]
     return "\n[[puddles]]\n".join(texts)
+
+
+def test_the_arenas_are_the_published_ones():
+    for name in ("empty", "sutton", "hydrogen", "two_room", "two_room_slow"):
+        world = load_arena(name)
+        assert (world.step_size, world.noise) == (0.05, 0.01)
+        assert [world.goal, world.step_penalty, world.puddle_penalty] == [False] * 3
+        assert all(p.multiplier == (0.0 if name == "two_room" else 0.5) for p in world.puddles)
+    shapes = {name: [p.shape for p in load_arena(name).puddles] for name in ARENAS}
+    assert shapes["empty"] == []
+    assert shapes["sutton"] == [
+        Capsule((0.1, 0.75), (0.45, 0.75), 0.1),
+        Capsule((0.45, 0.4), (0.45, 0.8), 0.1),
+    ]
+    assert shapes["hydrogen"] == [Disc((0.5, 0.5), 0.3), Disc((0.5, 0.5), 0.15)]
+    assert shapes["two_room"] == [
+        ConvexPolygon(((0.4, 0.6), (0.6, 0.6), (0.6, 1.0), (0.4, 1.0))),
+        ConvexPolygon(((0.4, 0.0), (0.6, 0.0), (0.6, 0.4), (0.4, 0.4))),
+    ]
+    assert shapes["two_room_slow"] == shapes["two_room"]
 
 
 @pytest.mark.parametrize("name", ARENAS)

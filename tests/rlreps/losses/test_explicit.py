@@ -87,3 +87,11 @@ def test_the_authors_weights_start_from_a_standard_normal_and_ours_from_zero():
     # 20,000 draws: five standard errors.
     assert abs(weights.std() - 1.0) < 5.0 / 40_000**0.5
     assert not np.any(OBJECTIVE.init(jax.random.key(0)).weights)
+
+
+def test_without_a_rate_of_its_own_the_weights_take_the_encoders():
+    rows, tasks, state = np.arange(6), np.array([5, 0, 3]), _with_weights()
+    rates = {"weight_learning_rate": None, "encoder_learning_rate": RATE}
+    taken = dataclasses.replace(OBJECTIVE, **rates)
+    found, expected = (_update(state, rows, tasks, each)[2] for each in (taken, OBJECTIVE))
+    np.testing.assert_array_equal(found.weights, expected.weights)
