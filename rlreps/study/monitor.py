@@ -117,4 +117,7 @@ def _read(path: Path) -> tuple[str, DoubleArray]:
         raise InputError(f"expected {expected}, got {found_error}") from error
     valid = len(found) > 0 and np.isfinite(found).all() and (found[:, 1] > 0.0).all()
     require(bool(valid), expected, str(path))
-    return name, found + np.array([0.0, 0.0, start])
+    # A log is in order. If a training was continued, its times begin again.
+    passed = np.diff(found[:, 2], prepend=0.0)
+    times = start + np.cumsum(np.where(passed < 0.0, found[:, 2], passed))
+    return name, np.column_stack([found[:, :2], times])

@@ -341,6 +341,22 @@ def test_parallel_environments_are_one_training_and_other_names_are_seeds(tmp_pa
     assert (one.about["steps"], two.about["steps"]) == (200, 200)
 
 
+def test_a_continued_training_counts_the_episodes_that_came_last(tmp_path):
+    # ``Monitor(override_existing=False)`` appends to a log; its times begin again.
+    returns, lengths = np.arange(100.0), [10] * 100
+    whole = write_monitor(tmp_path / "whole/0.monitor.csv", returns, lengths)
+    first, second = tmp_path / "parts/0.monitor.csv", tmp_path / "other/0.monitor.csv"
+    write_monitor(first, returns[:60], lengths[:60])
+    write_monitor(second, returns[60:], lengths[60:])
+    with first.open("a") as stream:
+        stream.writelines(f"{line}\n" for line in second.read_text().splitlines()[2:])
+    for log in (whole, first):  # A parallel environment beside each.
+        log.with_name("1.monitor.csv").write_text(log.read_text())
+    expected, found = compare({"whole": whole.parent, "parts": first.parent}).runs
+    np.testing.assert_array_equal(found.curves["return"], expected.curves["return"])
+    assert found.measures["return"].values.tolist() == [np.mean(returns[90:])]
+
+
 @pytest.mark.parametrize(
     "content",
     [
