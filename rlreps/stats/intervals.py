@@ -104,11 +104,19 @@ def welch_error(x: ArrayLike, y: ArrayLike) -> StandardError:
     """Compute the standard error of a difference of means of unpaired runs, [runs] of each.
 
     It is Welch's (1947, "The generalization of Student's problem when several different population
-    variances are involved") with the degrees of freedom of Satterthwaite.
+    variances are involved") with the degrees of freedom of Satterthwaite. If the runs of one method
+    are equal, they say little about their spread, and the spread of the other method counts for
+    both. Else two equal successes beside ten runs that succeed as often would differ in 40 of 100
+    cases. With two runs beside ten of a normal distribution, a difference is found in 10 of 100
+    cases, not in 5.
     """
     parts, degrees = map(np.array, zip(standard_error(x), standard_error(y), strict=True))
     if min(degrees) == 0:
         return StandardError(math.inf, 0)
+    if np.count_nonzero(parts) == 1:
+        spread = parts.max() * math.sqrt(degrees[parts.argmax()] + 1)
+        error = float(spread * np.sqrt(np.sum(1.0 / (degrees + 1))))
+        return StandardError(error, float(degrees[parts.argmax()]))
     error = float(np.linalg.norm(parts))
     # Without any spread, every number of degrees of freedom gives the same interval.
     return StandardError(error, float(error**4 / np.sum(parts**4 / degrees)) if error else 1.0)

@@ -1,5 +1,7 @@
 """Intervals over runs against scipy, closed forms, cases by hand and their promise of coverage."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -187,6 +189,27 @@ def test_runs_without_common_seeds_are_compared_as_by_welchs_test_of_scipy(runs)
     assert power == pytest.approx(0.8, abs=1e-6)
     assert np.isnan(student_interval(0.0, welch_error(one, other[:1])).low)
     assert np.isnan(student_interval(-2.0, welch_error([1.0, 1.0], [3.0, 3.0])).low)
+
+
+@pytest.mark.parametrize("runs", [(2, 10), (10, 2), (3, 10)])
+def test_equal_runs_beside_unequal_ones_do_not_make_false_differences(runs):
+    # Successes of both methods have the probability one half; the exact rate is over all outcomes.
+    one, other = (np.array(list(itertools.product([0.0, 1.0], repeat=count))) for count in runs)
+    counts = [np.bincount(table.sum(axis=1).astype(int)) for table in (one, other)]
+    wrong = 0.0
+    for (x, ways), (y, others) in itertools.product(*map(enumerate, counts)):
+        samples = [
+            np.repeat([1.0, 0.0], [number, count - number])
+            for number, count in zip((x, y), runs, strict=True)
+        ]
+        difference = samples[0].mean() - samples[1].mean()
+        low, high = student_interval(difference, welch_error(*samples))[1:]
+        wrong += (low > 0.0 or high < 0.0) * ways * others / 2.0 ** sum(runs)
+    assert wrong < 0.05
+    # With the spread of the other method for both, by hand: s² = 1, 2 degrees of freedom.
+    error = welch_error([5.0, 5.0], [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(error, (np.sqrt(1 / 2 + 1 / 3), 2))
+    np.testing.assert_allclose(welch_error([1.0, 2.0, 3.0], [5.0, 5.0]), error)
 
 
 @pytest.mark.parametrize(
