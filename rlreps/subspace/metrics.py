@@ -56,12 +56,16 @@ def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.
     require(d <= features.shape[1], f"d in 1 to {features.shape[1]} features", d)
     require(len(matrix) == len(features), f"a matrix of {len(features)} rows", matrix.shape)
     require(matrix.shape[1] >= d, f"a matrix of at least {d} columns", matrix.shape)
-    panel, values, turn = jnp.linalg.svd(features, full_matrices=False)
+    # As for the rank, short columns are no rounding beside long ones.
+    units = _normalise_columns(features)
+    lengths = jnp.sum(units * features, axis=0)
+    panel, values, turn = jnp.linalg.svd(units, full_matrices=False)
     kept = values > relative_tolerance(features.shape, features.dtype) * values[0]
     panel = jnp.where(kept[None, :], panel, 0.0)
     rotation, _, _ = jnp.linalg.svd(matmul(panel.T, matrix), full_matrices=False)
     scales = jnp.where(kept, values, 1.0)
-    return matmul(turn.T, jnp.where(kept[:, None], rotation[:, :d] / scales[:, None], 0.0))
+    found = matmul(turn.T, jnp.where(kept[:, None], rotation[:, :d] / scales[:, None], 0.0))
+    return found / jnp.where(lengths == 0.0, 1.0, lengths)[:, None]
 
 
 @jit

@@ -236,3 +236,16 @@ def test_leading_combinations_span_the_leading_subspace_of_the_projected_matrix(
     np.testing.assert_allclose(np.abs(left[:, :3].T @ kept), np.eye(3), atol=1e-9)
     with pytest.raises(InputError, match="d in 1 to 9 features, got 10"):
         leading_combinations(jnp.asarray(features), matrix, 10)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-9, 1e-6, 1e6, 1e18])
+def test_leading_combinations_do_not_depend_on_the_scales_of_features(size):
+    rng = np.random.default_rng(4)
+    features, matrix = rng.normal(size=(30, 6)), rng.normal(size=(30, 50))
+    given = jnp.asarray(features * [1.0, size, 1.0, size, size, 1.0], jnp.float32)
+    assert numerical_rank(given) == 6
+    combinations = leading_combinations(given, jnp.asarray(matrix, jnp.float32), 3)
+    kept = np.asarray(given, np.float64) @ np.asarray(combinations, np.float64)
+    span = scipy.linalg.orth(features)
+    left, _, _ = scipy.linalg.svd(span @ (span.T @ matrix), full_matrices=False)
+    np.testing.assert_allclose(np.abs(left[:, :3].T @ kept), np.eye(3), atol=1e-5)
