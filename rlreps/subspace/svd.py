@@ -112,7 +112,8 @@ def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at
     """Return the given rank or, with `at_most`, the numerical rank if that is lower."""
     cutoff = relative_tolerance(shape, values.dtype) * float(values[0])
     numerical_rank = int(np.count_nonzero(values > cutoff))
-    if rank > numerical_rank and not (at_most and numerical_rank >= 1):
+    require(numerical_rank > 0, "a matrix with columns that are not all constant", "zeros")
+    if rank > numerical_rank and not at_most:
         raise InputError(
             f"expected a rank of at most {numerical_rank}, the numerical rank of the "
             f"{shape[0]} x {shape[1]} matrix, got {rank}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -281,6 +282,8 @@ def load_ground_truth(
 
 
 _BLOCK_ENTRIES = 2**20
+_MOST_LOST = 1e-3
+"""Largest share of the differences between states that rounding to float32 may change."""
 
 
 def save_matrix(
@@ -314,13 +317,13 @@ def save_matrix(
         The store.
 
     Raises:
-        InputError: If shapes do not match, an entry is not finite, cells are invalid, or the path
-            holds something else.
+        InputError: If shapes do not match, an entry is not finite, float32 does not hold the
+            differences between states, cells are invalid, or the path holds something else.
     """
     rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
     parts = [_single(part) for part in (rows, half) if part is not None]
     shape = parts[0].shape
-    require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
+    _require_differences(np.asarray(rows), parts[0])
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
     states, tasks = shape
     if grid is None:
@@ -406,6 +409,8 @@ def _single(matrix: Any) -> np.ndarray:
     """Return a matrix of finite numbers in single precision (little-endian)."""
     array = np.asarray(matrix)
     require(array.dtype.kind in "iuf", "a matrix of real numbers", array.dtype.name)
+    whole = array.ndim == 2 and min(array.shape) >= 1
+    require(whole, "a matrix [states, tasks]", f"shape {array.shape}")
     with np.errstate(over="ignore"):
         found = np.ascontiguousarray(array, "<f4")
     bad = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
@@ -416,6 +421,27 @@ def _single(matrix: Any) -> np.ndarray:
             "by cells="
         )
     return found
+
+
+def _require_differences(matrix: np.ndarray, single: np.ndarray) -> None:
+    """Refuse a matrix [n, tasks] whose columns are so far from zero that float32 loses the rest."""
+    means, shift = matrix.mean(axis=0, dtype=np.float64), single.mean(axis=0, dtype=np.float64)
+    spread = lost = size = 0.0
+    rows = max(1, _BLOCK_ENTRIES // len(means))
+    for start in range(0, len(matrix), rows):
+        block = slice(start, start + rows)
+        centred = matrix[block] - means
+        lost += float(np.sum(np.square(single[block] - shift - centred)))
+        spread += float(np.sum(np.square(centred)))
+        size += float(np.sum(np.square(matrix[block], dtype=np.float64)))
+    # Means of constant columns are rounded, too.
+    varies = spread > (8.0 * np.finfo(np.float64).eps) ** 2 * size
+    if varies and lost > _MOST_LOST**2 * spread:
+        raise InputError(
+            "expected differences between states that float32 holds, got a matrix whose rounding "
+            f"changes them by {math.sqrt(lost / spread):.2g} of their size; subtract the mean of "
+            "each column, as reading does"
+        )
 
 
 def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:

@@ -64,6 +64,8 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path):
     for arguments, options, message in (
         ((broken, GRID), {}, r"finite entries .* in row 7; .* by cells="),
         ((np.where(broken > 0, 1e39, 0.0), GRID), {}, "in the range of float32"),
+        ((matrix[:0],), {}, r"a matrix \[states, tasks\], got .*\(0, 20\)"),
+        ((matrix + 1e9,), {}, "differences .* that float32 holds, .* of their size; subtract"),
         ((matrix[:9], GRID), {}, "30 rows, one for each of the states, .* got 9"),
         ((RowEstimates(matrix, matrix[:2]), GRID), {}, r"half differences \(30, 20\)"),
         ((matrix, GRID), {"cells": [1, 0]}, r"cells in \[0, 30\), rising, one for each state"),
@@ -104,3 +106,18 @@ def test_states_that_an_encoder_sees_as_images_come_back_with_them(tmp_path):
     (store.path / "states.npz").unlink()
     with pytest.raises(InputError, match=r"the observations of the states in .*states\.npz"):
         load(tmp_path / "seen")
+
+
+def test_a_matrix_far_from_zero_is_kept_without_its_means_or_refused(tmp_path):
+    matrix, left = planted(30)
+    save_matrix(tmp_path / "near", matrix + 1e3)
+    assert load(tmp_path / "near").distance(left) < 1e-4
+    far = matrix + 1e9
+    with pytest.raises(InputError, match="subtract the mean of each column"):
+        save_matrix(tmp_path / "far", far)
+    save_matrix(tmp_path / "far", far - far.mean(axis=0))
+    assert load(tmp_path / "far").distance(left) < 1e-4
+    for constant in (np.full((30, 20), 0.1), np.zeros((30, 20))):
+        save_matrix(tmp_path / f"{constant[0, 0]}", constant)
+        with pytest.raises(InputError, match="columns that are not all constant"):
+            load(tmp_path / f"{constant[0, 0]}").principal  # noqa: B018
