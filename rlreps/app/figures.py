@@ -24,7 +24,8 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
 from rlreps.successor.fitting.representation import SuccessorRepresentation
-from rlreps.successor.truth.ground_truth import GroundTruth, environment_of
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.states import environment_of
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.stored_subspace import (

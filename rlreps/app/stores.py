@@ -17,7 +17,7 @@ from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.settings import TransitionSettings
-from rlreps.successor.truth.ground_truth import environment_of, state_cells
+from rlreps.successor.truth.states import environment_of, state_cells
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.estimates import EstimateStore, open_estimates
 from rlreps.successor.truth.stored_subspace import (

@@ -21,13 +21,9 @@ from rlreps.subspace import centring_means
 from rlreps.subspace.svd import DEFAULT_RANK, PrincipalSubspace, RandomizedSVD
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.settings import TransitionSettings
-from rlreps.successor.truth.ground_truth import (
-    GroundTruth,
-    environment_of,
-    read_states,
-    state_cells,
-)
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import load
+from rlreps.successor.truth.states import environment_of, read_states, state_cells
 from rlreps.successor.truth.store import STORE, MatrixStore, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.store.estimates import open_estimates

@@ -14,7 +14,7 @@ from rlreps.plotting.images import as_frames
 from rlreps.plotting.puddle_world import outline
 from rlreps.successor.measure.grids import BoxGrid, Grid
 from rlreps.successor.measure.settings import TransitionSettings
-from rlreps.successor.truth.ground_truth import environment_of, state_cells
+from rlreps.successor.truth.states import environment_of, state_cells
 from rlreps.successor.truth.store import MatrixStore
 
 POINTS = 1024

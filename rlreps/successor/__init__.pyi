@@ -30,9 +30,9 @@ from .measure.settings import RolloutSettings as RolloutSettings
 from .measure.settings import TransitionSettings as TransitionSettings
 from .truth.ground_truth import GroundTruth as GroundTruth
 from .truth.ground_truth import load_ground_truth as load_ground_truth
-from .truth.ground_truth import save_matrix as save_matrix
 from .truth.released import load as load
 from .truth.released import released_names as released_names
+from .truth.save_matrix import save_matrix as save_matrix
 from .truth.store import MatrixStore as MatrixStore
 from .truth.store import create_or_resume as create_or_resume
 from .truth.store import open_estimates as open_estimates

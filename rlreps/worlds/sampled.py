@@ -33,7 +33,8 @@ from rlreps.successor.measure.settings import (
     ROLLOUTS_PER_BLOCK,
     RolloutSettings,
 )
-from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
 

@@ -18,7 +18,8 @@ from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.measure.methods import CENTRED_ON_READING
-from rlreps.successor.truth.ground_truth import GroundTruth, save_matrix
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.cache import read_archive, write_archive
 from rlreps.successor.truth.stored_subspace import Progress, no_progress

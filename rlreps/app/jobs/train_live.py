@@ -23,7 +23,8 @@ from rlreps.numerics import PRNG
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.measure.settings import LONGEST_HORIZON
-from rlreps.successor.truth.ground_truth import GroundTruth, state_cells
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.states import state_cells
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.stored_subspace import centred

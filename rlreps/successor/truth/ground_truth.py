@@ -1,21 +1,17 @@
 """Ground truths: a stored matrix, centred, with its principal subspace."""
 
 import dataclasses
-import hashlib
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps import __version__
-from rlreps.config import from_json
 from rlreps.encoders import Encoder, Params, Tabular, TwoTowers
-from rlreps.envs import PuddleWorld, arena_from_settings
+from rlreps.envs import arena_from_settings
 from rlreps.envs.observations import Observation, as_observation
 from rlreps.errors import InputError, require, require_memory, require_positive
 from rlreps.numerics import as_real
@@ -27,11 +23,9 @@ from rlreps.subspace import (
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.measure.grids import BoxGrid, parse_cells, spell_cells
-from rlreps.successor.measure.rows import RowEstimates
-from rlreps.successor.truth.store import MatrixStore, open_store
-from rlreps.successor.truth.store.cache import read_archive, write_archive
-from rlreps.successor.truth.store.estimates import create_estimates
+from rlreps.successor.measure.grids import BoxGrid
+from rlreps.successor.truth.states import read_states, state_cells
+from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.stored_subspace import (
     ALONE,
     DEFAULT_DECOMPOSITION,
@@ -279,192 +273,3 @@ def load_ground_truth(
         grid=grid,
         cells=cells,
     )
-
-
-_BLOCK_ENTRIES = 2**20
-_MOST_LOST = 1e-3
-"""Largest share of the differences between states that rounding to float32 may change."""
-
-
-def save_matrix(
-    path: str | Path,
-    matrix: ArrayLike | RowEstimates,
-    grid: BoxGrid | None = None,
-    *,
-    cells: ArrayLike | None = None,
-    observations: ArrayLike | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> MatrixStore:
-    """Store a matrix of your own, so that every command and ``load`` can read it.
-
-    ``rlreps svd``, ``train`` and ``plot components`` then take the folder. As for any store, column
-    means are subtracted on reading. Everything is checked before anything is written.
-
-    Args:
-        path: A folder that does not exist, is empty, or holds this matrix already.
-        matrix: One row per state and one column per task, [n, tasks], finite; kept as float32. For
-            ``RowEstimates``, the difference of the halves is kept too; ``rlreps successor info``
-            and learning curves compute the noise floor from it.
-        grid: The grid whose cells are the states, for maps and for encoders of coordinates. None
-            places the states 0 … n − 1 along one axis.
-        cells: The cell of each state, [n], in ascending order; None if every cell is a state. With
-            ``observations``, several states may share a cell, in any order.
-        observations: What an encoder sees of each state, [n, ...], uint8 or float32, instead of its
-            place in the grid: kept beside the matrix.
-        settings: How the matrix was made, JSON values.
-
-    Returns:
-        The store.
-
-    Raises:
-        InputError: If shapes do not match, an entry is not finite, float32 does not hold the
-            differences between states, cells are invalid, or the path holds something else.
-    """
-    rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
-    parts = [_single(part) for part in (rows, half) if part is not None]
-    shape = parts[0].shape
-    _require_differences(np.asarray(rows), parts[0])
-    require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
-    states, tasks = shape
-    if grid is None:
-        grid = BoxGrid((0,), (states,), (states,), ("state",))
-    found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
-    inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0
-    inside = inside and found.min() >= 0 and found.max() < grid.num_cells
-    expected = f"cells in [0, {grid.num_cells}), rising, one for each state"
-    rising = observations is not None or bool((np.diff(found) > 0).all())
-    require(bool(inside) and rising, expected, found)
-    expected = f"{len(found)} rows, one for each of the states, which are cells of the grid"
-    require(len(found) == states, expected, states)
-    others, hasher = np.setdiff1d(np.arange(grid.num_cells), found), hashlib.sha256()
-    for part in parts:
-        hasher.update(part.data)
-    seen = {} if observations is None else _seen_states(np.asarray(observations), found)
-    store = create_estimates(
-        Path(path),
-        shape=(states, tasks),
-        block_rows=min(states, max(1, _BLOCK_ENTRIES // tasks)),
-        settings={
-            "quantity": "matrix of a user's own",
-            "method": "given",
-            **(settings or {}),
-            "box": dataclasses.asdict(grid),
-            **({"wall_cells": spell_cells(others)} if others.size and not seen else {}),
-            **({_STATES: _digest(seen)} if seen else {}),
-            **({} if half is None else {"halves": 2}),
-            "centring": "none",
-            "sha256": hasher.hexdigest(),
-        },
-        provenance={"saved_by": f"rlreps {__version__}"},
-        sampled=half is not None,
-    )
-    if seen:
-        record = {_STATES: _digest(seen)}
-        write_archive(store.matrix.path / f"{_STATES}.npz", seen, record, compress=True)
-    for index in store.missing_blocks():
-        block = slice(*store.matrix.block_range(index))
-        store.write_block(index, RowEstimates(*(part[block] for part in parts)))
-    return store.matrix
-
-
-_STATES = "states"
-"""Name of the setting, and of the file, of what an encoder sees of the states."""
-
-
-def _seen_states(observations: np.ndarray, cells: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what is kept of states that an encoder sees otherwise than by their place."""
-    kinds = observations.dtype in (np.uint8, np.float32)
-    require(kinds, "observations of type uint8 or float32", observations.dtype.name)
-    count = len(observations)
-    require(count == len(cells), f"an observation of each of {len(cells)} states", count)
-    finite = observations.dtype == np.uint8 or bool(np.isfinite(observations).all())
-    require(finite, "finite observations", "NaN or infinity")
-    return {"observations": np.ascontiguousarray(observations), "cells": cells.astype(np.int64)}
-
-
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    hasher = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        hasher.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
-    return hasher.hexdigest()
-
-
-def read_states(store: MatrixStore) -> dict[str, np.ndarray]:
-    """Read the observations and cells of a store's states; nothing if they are only cells.
-
-    Raises:
-        InputError: If the file is missing, damaged or another one.
-    """
-    if _STATES not in store.settings:
-        return {}
-    path = store.path / f"{_STATES}.npz"
-    require(path.is_file(), f"the observations of the states in {path}", "no such file")
-    arrays, _ = read_archive(path, str(path))
-    same = {*arrays} == {"cells", "observations"} and _digest(arrays) == store.settings[_STATES]
-    require(same, f"the observations that were saved in {path}", "others")
-    return arrays
-
-
-def _single(matrix: Any) -> np.ndarray:
-    """Return a matrix of finite numbers in single precision (little-endian)."""
-    array = np.asarray(matrix)
-    require(array.dtype.kind in "iuf", "a matrix of real numbers", array.dtype.name)
-    whole = array.ndim == 2 and min(array.shape) >= 1
-    require(whole, "a matrix [states, tasks]", f"shape {array.shape}")
-    with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(array, "<f4")
-    bad = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
-    if bad.size:
-        raise InputError(
-            "expected a matrix of finite entries in the range of float32, got another entry in row "
-            f"{bad[0]}; leave out the rows of unknown states, and give the cells of the other rows "
-            "by cells="
-        )
-    return found
-
-
-def _require_differences(matrix: np.ndarray, single: np.ndarray) -> None:
-    """Refuse a matrix [n, tasks] whose columns are so far from zero that float32 loses the rest."""
-    means, shift = matrix.mean(axis=0, dtype=np.float64), single.mean(axis=0, dtype=np.float64)
-    spread = lost = size = 0.0
-    rows = max(1, _BLOCK_ENTRIES // len(means))
-    for start in range(0, len(matrix), rows):
-        block = slice(start, start + rows)
-        centred = matrix[block] - means
-        lost += float(np.sum(np.square(single[block] - shift - centred)))
-        spread += float(np.sum(np.square(centred)))
-        size += float(np.sum(np.square(matrix[block], dtype=np.float64)))
-    # Means of constant columns are rounded, too.
-    varies = spread > (8.0 * np.finfo(np.float64).eps) ** 2 * size
-    if varies and lost > _MOST_LOST**2 * spread:
-        raise InputError(
-            "expected differences between states that float32 holds, got a matrix whose rounding "
-            f"changes them by {math.sqrt(lost / spread):.2g} of their size; subtract the mean of "
-            "each column, as reading does"
-        )
-
-
-def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
-    """Return the grid and the cell [n] of each state, from the settings."""
-    bins, box = store.settings.get("bins"), store.settings.get("box")
-    if isinstance(box, Mapping):
-        grid = from_json(BoxGrid, box)
-    else:
-        expected = "a store over a grid of bins x bins states, or of a box"
-        require(isinstance(bins, int), expected, f"bins={bins!r}")
-        grid = BoxGrid.unit_square(int(cast(int, bins)))
-    inside = parse_cells(store.settings.get("wall_cells", ""), grid.num_cells)
-    seen = read_states(store)
-    cells = seen["cells"] if seen else np.delete(np.arange(grid.num_cells), inside)
-    require(
-        len(cells) == store.shape[0],
-        f"a store over a grid of bins x bins states ({len(cells)})",
-        f"{store.shape[0]} rows, bins={bins!r}",
-    )
-    return grid, cells
-
-
-def environment_of(settings: Mapping[str, Any]) -> PuddleWorld | None:
-    """Return the PuddleWorld whose measure a store holds; None for another environment."""
-    described = settings.get("environment")
-    return arena_from_settings(described) if isinstance(described, Mapping) else None

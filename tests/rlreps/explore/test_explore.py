@@ -38,7 +38,8 @@ from rlreps.successor import Transitions, fit
 from rlreps.successor.measure.grids import BoxGrid, Grid
 from rlreps.successor.measure.kernels.matrix import action_steps
 from rlreps.successor.measure.methods import Transition
-from rlreps.successor.truth.ground_truth import load_ground_truth, save_matrix
+from rlreps.successor.truth.ground_truth import load_ground_truth
+from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.training.config import TrainingConfig

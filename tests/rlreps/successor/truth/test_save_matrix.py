@@ -7,7 +7,7 @@ import pytest
 from rlreps.encoders import Convolutional, Tabular
 from rlreps.errors import InputError
 from rlreps.successor import BoxGrid, RowEstimates, load
-from rlreps.successor.truth.ground_truth import save_matrix
+from rlreps.successor.truth.save_matrix import save_matrix
 
 GRID = BoxGrid((-1.2, -0.07), (0.6, 0.07), (6, 5), ("position (m)", "velocity (m/step)"))
 

@@ -1,0 +1,142 @@
+"""Matrices of a user's own, stored for every command."""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps import __version__
+from rlreps.errors import InputError, require
+from rlreps.successor.measure.grids import BoxGrid, spell_cells
+from rlreps.successor.measure.rows import RowEstimates
+from rlreps.successor.truth.states import STATES, check_states, digest_of, write_states
+from rlreps.successor.truth.store import MatrixStore
+from rlreps.successor.truth.store.estimates import create_estimates
+from rlreps.typing import ArrayLike
+
+_BLOCK_ENTRIES = 2**20
+_MOST_LOST = 1e-3
+"""Largest share of the differences between states that rounding to float32 may change."""
+
+
+def save_matrix(
+    path: str | Path,
+    matrix: ArrayLike | RowEstimates,
+    grid: BoxGrid | None = None,
+    *,
+    cells: ArrayLike | None = None,
+    observations: ArrayLike | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> MatrixStore:
+    """Store a matrix of your own, so that every command and ``load`` can read it.
+
+    ``rlreps svd``, ``train`` and ``plot components`` then take the folder. As for any store, column
+    means are subtracted on reading. Everything is checked before anything is written.
+
+    Args:
+        path: A folder that does not exist, is empty, or holds this matrix already.
+        matrix: One row per state and one column per task, [n, tasks], finite; kept as float32. For
+            ``RowEstimates``, the difference of the halves is kept too; ``rlreps successor info``
+            and learning curves compute the noise floor from it.
+        grid: The grid whose cells are the states, for maps and for encoders of coordinates. None
+            places the states 0 … n − 1 along one axis.
+        cells: The cell of each state, [n], in ascending order; None if every cell is a state. With
+            ``observations``, several states may share a cell, in any order.
+        observations: What an encoder sees of each state, [n, ...], uint8 or float32, instead of its
+            place in the grid: kept beside the matrix.
+        settings: How the matrix was made, JSON values.
+
+    Returns:
+        The store.
+
+    Raises:
+        InputError: If shapes do not match, an entry is not finite, float32 does not hold the
+            differences between states, cells are invalid, or the path holds something else.
+    """
+    rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
+    parts = [_single(part) for part in (rows, half) if part is not None]
+    shape = parts[0].shape
+    _require_differences(np.asarray(rows), parts[0])
+    require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
+    states, tasks = shape
+    if grid is None:
+        grid = BoxGrid((0,), (states,), (states,), ("state",))
+    found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
+    inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0
+    inside = inside and found.min() >= 0 and found.max() < grid.num_cells
+    expected = f"cells in [0, {grid.num_cells}), rising, one for each state"
+    rising = observations is not None or bool((np.diff(found) > 0).all())
+    require(bool(inside) and rising, expected, found)
+    expected = f"{len(found)} rows, one for each of the states, which are cells of the grid"
+    require(len(found) == states, expected, states)
+    others, hasher = np.setdiff1d(np.arange(grid.num_cells), found), hashlib.sha256()
+    for part in parts:
+        hasher.update(part.data)
+    seen = {} if observations is None else check_states(np.asarray(observations), found)
+    store = create_estimates(
+        Path(path),
+        shape=(states, tasks),
+        block_rows=min(states, max(1, _BLOCK_ENTRIES // tasks)),
+        settings={
+            "quantity": "matrix of a user's own",
+            "method": "given",
+            **(settings or {}),
+            "box": dataclasses.asdict(grid),
+            **({"wall_cells": spell_cells(others)} if others.size and not seen else {}),
+            **({STATES: digest_of(seen)} if seen else {}),
+            **({} if half is None else {"halves": 2}),
+            "centring": "none",
+            "sha256": hasher.hexdigest(),
+        },
+        provenance={"saved_by": f"rlreps {__version__}"},
+        sampled=half is not None,
+    )
+    if seen:
+        write_states(store.matrix, seen)
+    for index in store.missing_blocks():
+        block = slice(*store.matrix.block_range(index))
+        store.write_block(index, RowEstimates(*(part[block] for part in parts)))
+    return store.matrix
+
+
+def _single(matrix: Any) -> np.ndarray:
+    """Return a matrix of finite numbers in single precision (little-endian)."""
+    array = np.asarray(matrix)
+    require(array.dtype.kind in "iuf", "a matrix of real numbers", array.dtype.name)
+    whole = array.ndim == 2 and min(array.shape) >= 1
+    require(whole, "a matrix [states, tasks]", f"shape {array.shape}")
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(array, "<f4")
+    bad = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
+    if bad.size:
+        raise InputError(
+            "expected a matrix of finite entries in the range of float32, got another entry in row "
+            f"{bad[0]}; leave out the rows of unknown states, and give the cells of the other rows "
+            "by cells="
+        )
+    return found
+
+
+def _require_differences(matrix: np.ndarray, single: np.ndarray) -> None:
+    """Refuse a matrix [n, tasks] whose columns are so far from zero that float32 loses the rest."""
+    means, shift = matrix.mean(axis=0, dtype=np.float64), single.mean(axis=0, dtype=np.float64)
+    spread = lost = size = 0.0
+    rows = max(1, _BLOCK_ENTRIES // len(means))
+    for start in range(0, len(matrix), rows):
+        block = slice(start, start + rows)
+        centred = matrix[block] - means
+        lost += float(np.sum(np.square(single[block] - shift - centred)))
+        spread += float(np.sum(np.square(centred)))
+        size += float(np.sum(np.square(matrix[block], dtype=np.float64)))
+    # Means of constant columns are rounded, too.
+    varies = spread > (8.0 * np.finfo(np.float64).eps) ** 2 * size
+    if varies and lost > _MOST_LOST**2 * spread:
+        raise InputError(
+            "expected differences between states that float32 holds, got a matrix whose rounding "
+            f"changes them by {math.sqrt(lost / spread):.2g} of their size; subtract the mean of "
+            "each column, as reading does"
+        )
