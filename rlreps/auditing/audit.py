@@ -157,16 +157,17 @@ def _observable(truth: GroundTruth) -> DoubleArray | None:
 def _audit_one(
     features: np.ndarray, truth: GroundTruth, baselines: "_Baselines", seed: int
 ) -> FeatureFindings:
-    states, units = features.shape
+    states, count = features.shape
+    units = standardise(features)
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
     spans = spans_of(features)
     rank = spans.centred.shape[1]
     # Components of a truth that is centred by rows need not be orthogonal to the constant.
     constant = np.full((states, 1), states**-0.5)
     shares = captured(np.concatenate([spans.centred, constant], axis=1), components)
-    beyond = held_out(features, components, seed)
-    health = examine(features, spans)
-    aliased, pairs = find_aliases(features, baselines.pairs)
+    beyond = held_out(units, components, seed)
+    health = examine(features, units, spans)
+    aliased, pairs = find_aliases(units, baselines.pairs)
     # A few units may hold any of the leading components.
     leading = beyond[:HEADLINE].mean() if rank >= HEADLINE else beyond[:HEADLINE].max()
     return FeatureFindings(
@@ -178,7 +179,7 @@ def _audit_one(
         health=health,
         aliased=aliased,
         aliases=pairs,
-        values=baselines.compare(features),
+        values=baselines.compare(units),
         defects=find_defects(
             health,
             shares,
@@ -186,7 +187,7 @@ def _audit_one(
             aliased,
             error=truth.error,
             states=states,
-            units=units,
+            units=count,
         ),
     )
 
@@ -227,9 +228,9 @@ class _Baselines:
                 "noise": self._score(self._random.normal(size=(len(self.rows), units))),
             }
 
-    def compare(self, features: np.ndarray) -> dict[str, DoubleArray]:
-        """Return the R² of features [n, p], and of others of the same, prepared p."""
-        return {OURS: self._score(standardise(features)), **self._known[features.shape[1]]}
+    def compare(self, units: DoubleArray) -> dict[str, DoubleArray]:
+        """Return the R² of standardised features [n, p], and of others of the same, prepared p."""
+        return {OURS: self._score(units), **self._known[units.shape[1]]}
 
     def _score(self, features: DoubleArray) -> DoubleArray:
         scores = np.full((len(LABELLED), DRAWS, REWARDS), np.nan)

@@ -91,14 +91,13 @@ def standardise(features: np.ndarray) -> DoubleArray:
     return found
 
 
-def held_out(features: np.ndarray, components: DoubleArray, seed: int = 0) -> DoubleArray:
-    """Return the R² of components [n, k] at states held out from a linear map of features: [k].
+def held_out(units: DoubleArray, components: DoubleArray, seed: int = 0) -> DoubleArray:
+    """Return the R² of components [n, k] at states held out from a linear map of units: [k].
 
-    Half of the states fit a ridge regression of standardised units, whose penalty leave-one-out
-    chooses; the others are predicted. Both halves are averaged. Units beyond what the states can
-    fit do not raise the R². Unlike the captured share it depends on how units are mixed.
+    Half of the states fit a ridge regression of standardised units [n, p], whose penalty
+    leave-one-out chooses; the others are predicted. Both halves are averaged. Units beyond what the
+    states can fit do not raise the R². Unlike the captured share it depends on how units are mixed.
     """
-    units = standardise(features)
     halves = np.array_split(np.random.default_rng(seed).permutation(len(units)), 2)
     scores = []
     for train, test in (halves, halves[::-1]):
@@ -158,9 +157,8 @@ class Health:
     rounded: float
 
 
-def examine(features: np.ndarray, spans: Spans) -> Health:
-    """Compute the health of features [n, p] of known spans."""
-    units = standardise(features)
+def examine(features: np.ndarray, units: DoubleArray, spans: Spans) -> Health:
+    """Compute the health of features [n, p], whose standardised units and spans are known."""
     varying = units.any(axis=0)
     alike = (np.abs(np.triu(units.T @ units, 1)) / len(units) > _DUPLICATE).any(axis=0)
     scaled, exponents = _scale(features)
@@ -231,15 +229,15 @@ def draw_pairs(truth: DoubleArray, random: np.random.Generator) -> Pairs:
     return Pairs(chosen, distances, distances.argmin(axis=1), float(np.median(distances)))
 
 
-def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray[np.int64]]:
+def find_aliases(units: DoubleArray, pairs: Pairs) -> tuple[float, npt.NDArray[np.int64]]:
     """Find states that are one in the features although the truth tells them apart.
 
     Two states are aliased if their features are closer than a neighbour in the truth typically is
     and closer than a hundredth of the median distance, but their truths farther apart than half of
-    the median distance. Units are standardised, so that none hides others by its scale.
+    the median distance.
 
     Args:
-        features: [n, p].
+        units: Standardised features, [n, p], so that no unit hides others by its scale.
         pairs: The drawn states.
 
     Returns:
@@ -247,7 +245,7 @@ def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray
         such state, those farthest apart in the truth first.
     """
     chosen, true, neighbour, median = pairs
-    seen = _distances(standardise(features), chosen)
+    seen = _distances(units, chosen)
     near = min(
         float(np.median(seen[np.arange(len(chosen)), neighbour])), _NEAR * float(np.median(seen))
     )
@@ -261,10 +259,11 @@ def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray
 def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
     """Return distances of chosen rows from all rows [n, k], [chosen, n]; infinite from itself."""
     lengths = np.sum(np.square(rows), axis=1)
-    squares = lengths[chosen][:, None] + lengths[None, :] - 2.0 * rows[chosen] @ rows.T
+    both = lengths[chosen][:, None] + lengths[None, :]
+    squares = both - 2.0 * rows[chosen] @ rows.T
     # Differences below the rounding of the lengths are zero.
-    rounding = 1e-12 * (lengths[chosen][:, None] + lengths[None, :])
-    found: DoubleArray = np.sqrt(np.where(squares > rounding, squares, 0.0))
+    squares[squares <= 1e-12 * both] = 0.0
+    found: DoubleArray = np.sqrt(squares, out=squares)
     found[np.arange(len(chosen)), chosen] = np.inf
     return found
 

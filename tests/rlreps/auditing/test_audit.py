@@ -16,6 +16,7 @@ from rlreps.auditing.measures import (
     find_aliases,
     held_out,
     spans_of,
+    standardise,
 )
 from rlreps.auditing.recorded import _count_alike as count_alike
 from rlreps.auditing.recorded import estimate_truth
@@ -172,8 +173,10 @@ def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
     components = truth.principal.basis[:, :10].astype(np.float64)
     span = spans_of(random.normal(size=(STATES, 100))).centred
     assert captured(span, components).mean() == pytest.approx(100 / (STATES - 1), abs=0.05)
-    assert held_out(span, components).mean() < 0.1
-    np.testing.assert_allclose(held_out(components[:, :5], components[:, :5]), 1.0, atol=1e-3)
+    assert held_out(standardise(span), components).mean() < 0.1
+    np.testing.assert_allclose(
+        held_out(standardise(components[:, :5]), components[:, :5]), 1.0, atol=1e-3
+    )
 
 
 def test_brain_floats_are_features(truth, sound):
@@ -227,7 +230,7 @@ def of_spectrum(values, random):
 
 
 def health_of(features):
-    return examine(features, spans_of(features))
+    return examine(features, standardise(features), spans_of(features))
 
 
 def test_ranks_and_the_slope_are_those_of_known_spectra(random):
@@ -273,14 +276,14 @@ def test_dormant_and_repeated_units_are_counted(random):
 def test_aliases_are_the_states_that_features_do_not_tell_apart(truth, sound):
     rows = truth.principal.basis * truth.principal.singular_values
     pairs = draw_pairs(rows.astype(np.float64), np.random.default_rng(0))
-    assert find_aliases(sound, pairs)[0] == 0.0
+    assert find_aliases(standardise(sound), pairs)[0] == 0.0
     # Neighbours in the truth may be one in the features.
     alike = sound.copy()
     alike[101] = alike[100]
-    assert find_aliases(alike, pairs)[0] == 0.0
+    assert find_aliases(standardise(alike), pairs)[0] == 0.0
     merged = sound.copy()
     merged[100:110] = merged[20:30]
-    share, found = find_aliases(merged, pairs)
+    share, found = find_aliases(standardise(merged), pairs)
     assert share == pytest.approx(20 / STATES)
     assert {frozenset(pair) for pair in found.tolist()} == {
         frozenset((20 + k, 100 + k)) for k in range(10)
