@@ -46,13 +46,13 @@ def ridge_by_leave_one_out(
     centre, mean = features.mean(axis=0), targets.mean(axis=0)
     centred = (targets - mean).reshape(len(targets), -1)
     left, values, right = np.linalg.svd(features - centre, full_matrices=False)
-    overlap = left.T @ centred
+    overlap, squares = left.T @ centred, np.square(left)
     largest = max(float(values[0]) ** 2, np.finfo(np.float64).tiny)
     strengths, errors = candidates * largest, []
     for strength in strengths:
         shrunk = values**2 / (values**2 + strength)
         residuals = centred - left @ (shrunk[:, None] * overlap)
-        leverages = 1.0 / len(targets) + np.square(left) @ shrunk
+        leverages = 1.0 / len(targets) + squares @ shrunk
         # With leverage 1, the other rows do not determine the prediction for this row.
         residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
         errors.append(np.mean(np.square(residuals), axis=0))

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+import scipy  # ``scipy.stats`` loads on first use: it takes a second.
 import scipy.special
 from jax import Array
-from scipy.stats import qmc
 
 from rlreps.numerics import matmul
 
@@ -195,7 +195,7 @@ def whitened(observations: np.ndarray, kept: np.ndarray | None = None) -> np.nda
     return np.asarray(axes @ (vectors[:, used] / np.sqrt(values[used] * used.sum())))
 
 
-MOST_NUMBERS = qmc.Sobol.MAXDIM - 1
+MOST_NUMBERS = 21_200
 """Largest size of an observation of which random Fourier features are taken."""
 
 
@@ -205,7 +205,7 @@ def _waves(axes: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndar
     The draws are points of a scrambled Sobol sequence, which cover the space more evenly than
     independent draws do (Yang et al. 2014). It has at most ``MOST_NUMBERS + 1`` coordinates.
     """
-    sequence = qmc.Sobol(axes.shape[1] + 1, rng=np.random.default_rng(seed))
+    sequence = scipy.stats.qmc.Sobol(axes.shape[1] + 1, rng=np.random.default_rng(seed))
     uniform = sequence.random_base2(math.ceil(math.log2(max(2, count))))[:count]
     uniform = np.clip(uniform, 1e-7, 1.0 - 1e-7).T
     frequencies, phases = axes @ scipy.special.ndtri(uniform[:-1]), 2.0 * np.pi * uniform[-1]
@@ -300,7 +300,7 @@ class ActionBasis:
         if k == 1:
             places = np.linspace(0.0, 1.0, 17)[:, None]
         else:
-            inner = qmc.Sobol(k, rng=np.random.default_rng(0)).random(64)
+            inner = scipy.stats.qmc.Sobol(k, rng=np.random.default_rng(0)).random(64)
             corners = np.array(list(itertools.product((0.0, 1.0), repeat=k)))
             places = np.concatenate([corners, np.full((1, k), 0.5), inner])
         actions = (low + places * (high - low)).astype(np.float32)

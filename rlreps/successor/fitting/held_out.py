@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy  # ``scipy.stats`` loads on first use: it takes a second.
 
 from rlreps.numerics import effective_number
 from rlreps.successor.fitting.basis import (

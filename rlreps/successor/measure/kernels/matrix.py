@@ -17,9 +17,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # ``scipy.stats`` loads on first use: it takes a second.
 import scipy.sparse
 from jax import Array, lax
-from scipy.stats import qmc
 
 from rlreps.envs import PuddleWorld
 from rlreps.errors import require
@@ -163,7 +163,7 @@ _Kernel = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int) -> _Kernel:
     """Jit (cells [c], counted [c], entered [n, o]) → (left [a, c, o], outside [c], entered)."""
-    sobol = qmc.Sobol(7, scramble=False).random(points)
+    sobol = scipy.stats.qmc.Sobol(7, scramble=False).random(points)
     width, bins = 2 * window + 1, grid.bins
     cell_of = jax.vmap(jax.vmap(grid.cell))
     move_all = jax.vmap(jax.vmap(environment.move))
