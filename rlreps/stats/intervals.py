@@ -106,9 +106,9 @@ def welch_error(x: ArrayLike, y: ArrayLike) -> StandardError:
     It is Welch's (1947, "The generalization of Student's problem when several different population
     variances are involved") with the degrees of freedom of Satterthwaite. If the runs of one method
     are equal, they say little about their spread, and the spread of the other method counts for
-    both. Else two equal successes beside ten runs that succeed as often would differ in 40 of 100
-    cases. With two runs beside ten of a normal distribution, a difference is found in 10 of 100
-    cases, not in 5.
+    both. Otherwise, two runs beside ten that succeed as often (probability one half) would differ
+    in 41 of 100 cases. With two runs beside ten of a normal distribution, a difference is found in
+    10 of 100 cases, not in 5.
     """
     parts, degrees = map(np.array, zip(standard_error(x), standard_error(y), strict=True))
     if min(degrees) == 0:

@@ -73,13 +73,13 @@ def read_monitors(results: Mapping[str, Sequence[Path]]) -> dict[str, Monitored]
 
 
 def _read_training(path: Path) -> tuple[set[str], DoubleArray]:
-    """Return names of environments, and episodes in order of their ends, [episodes, 3]."""
+    """Return names of environments, and episodes in order of their ends, [episodes, 4]."""
     files = [path] if path.is_file() else _files(path)
     require(bool(files), f"files of Stable-Baselines3 called *{_NAME}", str(path))
     logs = [_read(file) for file in files]
     episodes = np.concatenate([rows for _, rows in logs])
     # Parallel environments: by the time at which episodes end.
-    return {name for name, _ in logs}, episodes[np.argsort(episodes[:, 2], kind="stable")]
+    return {name for name, _ in logs}, episodes[np.lexsort(episodes[:, 2:].T)]
 
 
 def _mean_returns(run: DoubleArray, steps: DoubleArray) -> DoubleArray:
@@ -102,7 +102,11 @@ def _has_fields_of(header: bytes, line: bytes) -> bool:
 
 
 def _read(path: Path) -> tuple[str, DoubleArray]:
-    """Return the environment's name, and return, length and time of each episode, [episodes, 3]."""
+    """Return the environment's name, and the episodes of a log, [episodes, 4].
+
+    Columns are return, length, time of the end, and the number of times that the training was
+    continued before.
+    """
     first, *lines = [*read_lines(path)] or [b""]
     ended = [line for line in lines if line.endswith(b"\n")]  # A training may be writing the last.
     lines = ended + [line for line in lines[len(ended) :] if _has_fields_of(lines[0], line)]
@@ -117,7 +121,7 @@ def _read(path: Path) -> tuple[str, DoubleArray]:
         raise InputError(f"expected {expected}, got {found_error}") from error
     valid = len(found) > 0 and np.isfinite(found).all() and (found[:, 1] > 0.0).all()
     require(bool(valid), expected, str(path))
-    # A log is in order. If a training was continued, its times begin again.
-    passed = np.diff(found[:, 2], prepend=0.0)
-    times = start + np.cumsum(np.where(passed < 0.0, found[:, 2], passed))
-    return name, np.column_stack([found[:, :2], times])
+    # If a training was continued, its times begin again. Clocks that are set back change them less.
+    times = found[:, 2]
+    sessions = np.cumsum(times < 0.5 * np.append(0.0, times[:-1]))
+    return name, np.column_stack([found[:, :2], start + times, sessions])

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
+from jax import lax
 
 from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import jit, matmul, require_array
@@ -56,16 +57,18 @@ def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.
     require(d <= features.shape[1], f"d in 1 to {features.shape[1]} features", d)
     require(len(matrix) == len(features), f"a matrix of {len(features)} rows", matrix.shape)
     require(matrix.shape[1] >= d, f"a matrix of at least {d} columns", matrix.shape)
-    # As for the rank, short columns are no rounding beside long ones.
-    units = _normalise_columns(features)
-    lengths = jnp.sum(units * features, axis=0)
+    # Normalise columns first, as ``numerical_rank`` does, so that none of small scale is dropped.
+    # The result does not depend on the lengths, and their gradient at zero columns would be NaN.
+    lengths = lax.stop_gradient(jnp.sum(_normalise_columns(features) * features, axis=0))
+    lengths = jnp.where(lengths == 0.0, 1.0, lengths)
+    units = features / lengths[None, :]
     panel, values, turn = jnp.linalg.svd(units, full_matrices=False)
     kept = values > relative_tolerance(features.shape, features.dtype) * values[0]
     panel = jnp.where(kept[None, :], panel, 0.0)
     rotation, _, _ = jnp.linalg.svd(matmul(panel.T, matrix), full_matrices=False)
     scales = jnp.where(kept, values, 1.0)
     found = matmul(turn.T, jnp.where(kept[:, None], rotation[:, :d] / scales[:, None], 0.0))
-    return found / jnp.where(lengths == 0.0, 1.0, lengths)[:, None]
+    return found / lengths[:, None]
 
 
 @jit

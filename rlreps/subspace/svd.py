@@ -112,7 +112,7 @@ def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at
     """Return the given rank or, with `at_most`, the numerical rank if that is lower."""
     cutoff = relative_tolerance(shape, values.dtype) * float(values[0])
     numerical_rank = int(np.count_nonzero(values > cutoff))
-    require(numerical_rank > 0, "a matrix with columns that are not all constant", "zeros")
+    require(numerical_rank > 0, "a matrix that is not zero after centring", "zeros")
     if rank > numerical_rank and not at_most:
         raise InputError(
             f"expected a rank of at most {numerical_rank}, the numerical rank of the "

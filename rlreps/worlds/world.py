@@ -416,7 +416,8 @@ class World:
             centring: Which means are subtracted when the store is read.
 
         Raises:
-            InputError: As for ``truth``, or if the matrix exceeds the memory.
+            InputError: As for ``truth``, if the matrix exceeds the memory, or if γ is so near 1
+                that float32 does not hold the differences between states.
         """
         settings = self._settings(policy, discount, terminal, centring)
         solver = self.successor(policy, discount=discount, terminal=terminal)

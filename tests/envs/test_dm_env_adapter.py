@@ -2,10 +2,11 @@
 
 import unittest
 
+import numpy as np
 import pytest
 from dm_env import test_utils
 
-from rlreps.envs import ArenaError, FourRoomsDmEnv, PuddleWorldDmEnv, load_arena
+from rlreps.envs import ArenaError, FourRoomsDmEnv, PuddleWorldDmEnv, load_arena, render_frame
 
 
 class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.TestCase):
@@ -39,3 +40,11 @@ def test_unknown_actions_are_refused():
     environment.reset()
     with pytest.raises(ArenaError, match=r"an action in \{0, 1, 2, 3\}, got 4"):
         environment.step(4)
+
+
+def test_pictures_show_where_the_agent_is_before_and_during_an_episode():
+    environment = PuddleWorldDmEnv("sutton", max_steps=7)
+    world = environment.environment
+    np.testing.assert_array_equal(environment.render(), render_frame(world))
+    last = play(environment, [1, 1])[-1].observation
+    np.testing.assert_array_equal(environment.render(), render_frame(world, last))

@@ -62,6 +62,7 @@ def measure_quality(
     rows, kept = Steps.of(data).at(own), solution.rows
     # A stretch ends with its episode, or before rows that are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
+    row_sums = None if data.terminated.any() else _row_sums(solution, rows)
     gamma = _judged_discount(ends, rows.terminated, solution.discount)
     judged = solution.at(gamma)
     weights = judged.values(cumulants(kept.next_observation))
@@ -82,7 +83,7 @@ def measure_quality(
         discount=gamma,
         horizon=(1.0 - solution.discount) / (1.0 - gamma),
         overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
-        row_sums=None if data.terminated.any() else _row_sums(solution, rows),
+        row_sums=row_sums,
         untried=None if data.num_states is None else _untried(data),
         effective_rows=_effective_rows(solution, factors),
     )

@@ -60,7 +60,6 @@ def save_matrix(
     rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
     parts = [_single(part) for part in (rows, half) if part is not None]
     shape = parts[0].shape
-    _require_differences(np.asarray(rows), parts[0])
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
     states, tasks = shape
     if grid is None:
@@ -73,6 +72,7 @@ def save_matrix(
     require(bool(inside) and rising, expected, found)
     expected = f"{len(found)} rows, one for each of the states, which are cells of the grid"
     require(len(found) == states, expected, states)
+    _require_differences(np.asarray(rows), parts[0])
     others, hasher = np.setdiff1d(np.arange(grid.num_cells), found), hashlib.sha256()
     for part in parts:
         hasher.update(part.data)
@@ -111,7 +111,7 @@ def _single(matrix: Any) -> np.ndarray:
     require(whole, "a matrix [states, tasks]", f"shape {array.shape}")
     with np.errstate(over="ignore"):
         found = np.ascontiguousarray(array, "<f4")
-    bad = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
+    bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if bad.size:
         raise InputError(
             "expected a matrix of finite entries in the range of float32, got another entry in row "
@@ -122,21 +122,33 @@ def _single(matrix: Any) -> np.ndarray:
 
 
 def _require_differences(matrix: np.ndarray, single: np.ndarray) -> None:
-    """Refuse a matrix [n, tasks] whose columns are so far from zero that float32 loses the rest."""
-    means, shift = matrix.mean(axis=0, dtype=np.float64), single.mean(axis=0, dtype=np.float64)
-    spread = lost = size = 0.0
-    rows = max(1, _BLOCK_ENTRIES // len(means))
-    for start in range(0, len(matrix), rows):
-        block = slice(start, start + rows)
-        centred = matrix[block] - means
-        lost += float(np.sum(np.square(single[block] - shift - centred)))
-        spread += float(np.sum(np.square(centred)))
-        size += float(np.sum(np.square(matrix[block], dtype=np.float64)))
-    # Means of constant columns are rounded, too.
-    varies = spread > (8.0 * np.finfo(np.float64).eps) ** 2 * size
-    if varies and lost > _MOST_LOST**2 * spread:
+    """Refuse a matrix [n, tasks] if rounding to ``single`` loses its differences between rows."""
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize <= single.itemsize:
+        return
+    # Differences from the first row are exact in the matrix's own type, and 0 in constant columns.
+    whole = matrix if matrix.dtype.kind == "f" else matrix.astype(np.int64)
+    rows = max(1, _BLOCK_ENTRIES // matrix.shape[1])
+    blocks = [slice(start, start + rows) for start in range(0, len(matrix), rows)]
+
+    def moved(block: slice) -> tuple[np.ndarray, np.ndarray]:
+        exact = (whole[block] - whole[0]).astype(np.float64)
+        return exact, single[block].astype(np.float64) - single[0]
+
+    scale = max(float(np.abs(moved(block)[0]).max()) for block in blocks)
+    if scale == 0.0:
+        return
+    sums = sum(np.stack([part.sum(axis=0) for part in moved(block)]) / scale for block in blocks)
+    means = sums / len(matrix)
+    spread = lost = 0.0
+    for block in blocks:
+        exact, rounded = (
+            part / scale - mean for part, mean in zip(moved(block), means, strict=True)
+        )
+        spread += float(np.sum(np.square(exact)))
+        lost += float(np.sum(np.square(rounded - exact)))
+    if lost > _MOST_LOST**2 * spread:
         raise InputError(
             "expected differences between states that float32 holds, got a matrix whose rounding "
             f"changes them by {math.sqrt(lost / spread):.2g} of their size; subtract the mean of "
-            "each column, as reading does"
+            "each column, as reading does, or multiply small numbers by a factor"
         )

@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.app import command
 from rlreps.app.main import COMMANDS
-from rlreps.experiments import EXPERIMENTS, Entry
+from rlreps.experiments import EXPERIMENTS, PAPERS, Entry
 
 
 @pytest.fixture
@@ -48,6 +48,16 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
     assert told == [("paper", tmp_path / "run", expected)]
     assert "\nIt: cannot be told\n" in printed
     assert "\nReport: page\n" in printed
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_its_presets(name):
+    entry = EXPERIMENTS[name]
+    assert entry.paper in PAPERS.values()
+    presets = entry.load().presets
+    assert list(presets) == list(entry.presets)
+    assert list(presets)[:3] == ["smoke", "laptop", "paper"]
+    assert len({type(preset) for preset in presets.values()}) == 1
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ def test_arguments_become_the_thing_itself(text, changes):
     assert found.config == dataclasses.replace(TrainingConfig(), **changes)
 
 
+def test_objectives_and_agents_have_discounts_of_their_own():
+    words = "agent train --auxiliary-weight 0.1 --method td_low_rank --discount 0.9"
+    config = parse_command([*words.split(), "--method-discount", "0.7", "--out", "run"]).config
+    assert (config.dqn.discount, config.auxiliary.objective.discount) == (0.9, 0.7)
+
+
 @pytest.mark.parametrize(
     ("command", "flag", "names"),
     [

@@ -77,3 +77,17 @@ def test_images_need_an_encoder_of_images_and_worlds_a_name(refused, picture, ca
     capsys.readouterr()
     assert "the name of a world to be one of" in refused("worlds", "info", "nowhere")
     assert "ends in .npz, got 'x.png'" in refused("worlds", "build", "taxi", "--out", "x.png")
+
+
+@pytest.mark.integration
+def test_agents_are_trained_in_a_world_s_compiled_copy(picture, capsys):
+    toy = (
+        "--steps 400 --num-envs 2 --evaluate-every 200 --checkpoint-every 200 --warmup 80 "
+        "--batch-size 8 --capacity 400 --evaluation-episodes 4 --max-episode-steps 20 "
+        "--encoder convolutional --channels 4 --hidden 8 --num-features 4 --out agents"
+    )
+    main(["agent", "train", "--env", f"world:{picture}", *words(toy)])
+    assert "400 steps" in capsys.readouterr().out
+    # A file outside the run is read only if the user names it.
+    main(["agent", "evaluate", "agents", "--episodes", "2", "--env", f"world:{picture}"])
+    assert json.loads(capsys.readouterr().out)["returns"] == [0.0]

@@ -366,6 +366,14 @@ def test_features_of_many_or_few_units_are_not_called_defective_for_their_number
     ]
 
 
+def test_the_words_have_the_number_and_what_to_try(truth, sound):
+    lines = rlreps.audit({"mine": sound + 100.0, "theirs": sound}, truth).lines()
+    assert any(
+        line.startswith("mine: offset: the mean is") and "subtract" in line for line in lines
+    )
+    assert lines[-1] == "theirs: no known defect"
+
+
 def test_few_labels_suffice_to_the_exact_components_and_not_to_noise(truth, sound):
     values = rlreps.audit(sound, truth).findings["features"].values
     most = {name: scores[1].mean() for name, scores in values.items()}

@@ -1,7 +1,10 @@
+import os
 import subprocess
 import sys
+import types
 
-from rlreps.runs.machine import peak_memory_mib
+from rlreps.app.main import main
+from rlreps.runs.machine import peak_memory_mib, quieten_libraries
 
 PROGRAM = """
 from rlreps.runs.machine import peak_memory_mib
@@ -22,3 +25,18 @@ def test_the_peak_grows_by_what_is_allocated_and_is_in_mib():
     before, after = map(float, said.split())
     assert 200 <= after - before < 350
     assert peak_memory_mib() >= 5
+
+
+def test_closed_event_loops_are_reported_by_no_thread_and_other_errors_once(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    main(["--version"])
+    assert sys.unraisablehook == reported.append
+    assert os.environ["PYTHONWARNINGS"] == "error"
+    quieten_libraries()
+    quieten_libraries()
+    found = [types.SimpleNamespace(exc_value=RuntimeError(text)) for text in ("other", "")]
+    for each in (types.SimpleNamespace(exc_value=RuntimeError("Event loop is closed")), *found):
+        sys.unraisablehook(each)
+    assert reported == found

@@ -1,5 +1,8 @@
 """StreamingPCA as scikit-learn knows estimators, against exact principal component analysis."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -269,3 +272,21 @@ def test_a_constant_stream_has_no_variance_and_some_orthonormal_basis(rule, meth
     np.testing.assert_array_equal(found.explained_variance_ratio_, np.zeros(2))
     np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(2), atol=1e-12)
     np.testing.assert_allclose(found.transform(X), 0.0, atol=1e-12)
+
+
+@pytest.mark.integration
+def test_the_rules_are_imported_without_scikit_learn_and_the_estimator_says_what_it_needs():
+    program = """
+import sys
+sys.modules["sklearn"] = None
+import rlreps.streaming
+assert "StreamingPCA" in rlreps.streaming.__all__
+try:
+    rlreps.streaming.StreamingPCA
+except ImportError as error:
+    print(error)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "rlreps[sklearn]" in found.stdout

@@ -15,6 +15,7 @@ from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import mean_interval
 from rlreps.study.compare import compare
+from rlreps.study.monitor import _read_training
 from rlreps.training import TrainingResult
 from rlreps.training.config import TrainingConfig
 
@@ -355,6 +356,19 @@ def test_a_continued_training_counts_the_episodes_that_came_last(tmp_path):
     expected, found = compare({"whole": whole.parent, "parts": first.parent}).runs
     np.testing.assert_array_equal(found.curves["return"], expected.curves["return"])
     assert found.measures["return"].values.tolist() == [np.mean(returns[90:])]
+
+
+def test_logs_of_parallel_environments_are_continued_together(tmp_path):
+    times = {0: [50.0, 100.0, 40.0, 100.0], 1: [70.0, 69.0, 20.0]}
+    returns = {0: [0.0, 2.0, 4.0, 6.0], 1: [1.0, 3.0, 5.0]}
+    for rank in times:
+        path = write_monitor(tmp_path / f"{rank}.monitor.csv", [0.0], [10])
+        head = path.read_text().splitlines()[:2]
+        rows = [f"{r},10,{t}" for r, t in zip(returns[rank], times[rank], strict=True)]
+        path.write_text("\n".join([*head, *rows]) + "\n")
+    episodes = _read_training(tmp_path)[1]
+    # The end at 69 after 70 is a clock that was set back, not a continued training.
+    assert episodes[:, 0].tolist() == [0.0, 3.0, 1.0, 2.0, 5.0, 4.0, 6.0]
 
 
 @pytest.mark.parametrize(

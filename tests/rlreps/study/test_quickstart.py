@@ -69,6 +69,18 @@ def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
     assert "explore.html" in (out / "report.html").read_text()
 
 
+def test_the_page_names_the_methods_that_failed():
+    rows = [
+        {"method": method, "recipe": "paper", "subspace_distance": distance}
+        for method, distance in (("good", 0.1), ("bad", 0.7), ("worse", 0.9))
+    ]
+    assert quickstart._describe_failures(rows[:1]) == ""
+    assert quickstart._describe_failures(rows) == (
+        " More than half of the components are missing for bad under the paper recipe (0.70), "
+        "worse under the paper recipe (0.90)."
+    )
+
+
 @pytest.mark.integration
 def test_a_lost_training_is_repeated_on_an_executor_and_ends_the_same(
     finished, tmp_path, monkeypatch

@@ -238,6 +238,14 @@ def test_leading_combinations_span_the_leading_subspace_of_the_projected_matrix(
         leading_combinations(jnp.asarray(features), matrix, 10)
 
 
+def test_leading_combinations_have_gradients_beside_a_unit_that_is_zero():
+    rng = np.random.default_rng(5)
+    features, matrix = rng.normal(size=(30, 4)) * [1.0, 0.0, 1.0, 1.0], rng.normal(size=(30, 50))
+    given = jnp.asarray(features, jnp.float32), jnp.asarray(matrix, jnp.float32)
+    found = jax.grad(lambda *each: jnp.sum(leading_combinations(*each, 2)[0]))(*given)
+    assert np.isfinite(found).all()
+
+
 @pytest.mark.parametrize("size", [1e-30, 1e-9, 1e-6, 1e6, 1e18])
 def test_leading_combinations_do_not_depend_on_the_scales_of_features(size):
     rng = np.random.default_rng(4)

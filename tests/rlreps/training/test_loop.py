@@ -165,6 +165,18 @@ def test_loggers_get_finite_means_and_the_environment_names_those_of_a_folder(
         finish(run_folder(tmp_path / "other"))
 
 
+def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(
+    run_folder, die_at, capsys, progress_bars
+):
+    die_at(12, finish)
+    finish(run_folder(), description="adding")
+    captured = capsys.readouterr()
+    words = " ".join(captured.err.split())
+    assert captured.out == ""
+    for said in ("adding continues at step 8 of 24", "24/24", "steps/s", "sum 4324"):
+        assert said in words
+
+
 def test_counts_out_of_range_are_refused_before_anything_is_written(run_folder, files_below):
     folder = run_folder()
     before = files_below(folder.path)

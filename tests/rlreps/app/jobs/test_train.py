@@ -4,9 +4,11 @@ import shutil
 from pathlib import Path
 
 import jax
+import matplotlib.figure
 import numpy as np
 import pytest
 
+from rlreps.app import figures
 from rlreps.app.evaluate import distance_history, evaluate_run
 from rlreps.app.generation import generate
 from rlreps.app.job import run_job
@@ -16,8 +18,10 @@ from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import Explicit
 from rlreps.runs.folder import RunFolder
+from rlreps.subspace import RandomizedSVD
 from rlreps.successor.measure.methods import MonteCarlo
-from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store import open_estimates, open_store
+from rlreps.successor.truth.stored_subspace import sampling_error
 from rlreps.training import Optimizer
 from rlreps.training.config import TrainingConfig
 from rlreps.training.stored import ground_truth_for, stored_problem
@@ -69,6 +73,21 @@ def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store):
     assert figures["store"] == str(toy_store)
     for name in ("subspace_distance", "representation_loss", "longest_eigenvector_streak"):
         assert figures[name] == pytest.approx(summary[name], rel=1e-4), name
+
+
+def test_curves_stand_above_the_noise_floor_of_their_matrix(
+    finished, toy_store, tmp_path, monkeypatch
+):
+    drawn = {}
+
+    def remember(*lines, **options):
+        drawn.update(options)
+        return matplotlib.figure.Figure()
+
+    monkeypatch.setattr(figures.plotting, "plot_curves", remember)
+    figures.draw_curves([finished[0]], tmp_path / "curves.png")
+    error = sampling_error(open_estimates(toy_store), RandomizedSVD())
+    assert drawn["noise_floor"] == error.noise_floor[CONFIG.num_features - 1]
 
 
 def test_a_finished_run_returns_its_summary_without_computing_anything(

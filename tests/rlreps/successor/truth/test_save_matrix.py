@@ -108,6 +108,31 @@ def test_states_that_an_encoder_sees_as_images_come_back_with_them(tmp_path):
         load(tmp_path / "seen")
 
 
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        1e-50 * np.arange(12.0).reshape(4, 3),
+        1e-170 * np.arange(12.0).reshape(4, 3),
+        2**60 + np.arange(12, dtype=np.uint64).reshape(4, 3),
+    ],
+    ids=["tiny", "tiny squares", "large integers"],
+)
+def test_differences_that_float32_loses_are_refused(matrix, tmp_path):
+    with pytest.raises(InputError, match="differences between states that float32 holds"):
+        save_matrix(tmp_path / "lost", matrix)
+    assert not (tmp_path / "lost").exists()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float32, np.float64])
+def test_differences_of_any_type_and_constant_columns_are_kept(kind, tmp_path):
+    matrix = np.tile(np.arange(200, 203).astype(kind), (3_000, 1))
+    matrix[5, 0] = 1
+    store = save_matrix(tmp_path / "kept", matrix)
+    np.testing.assert_array_equal(store.read(), matrix.astype(np.float32))
+    third = np.full((3_000, 3), 1.0 / 3.0)
+    np.testing.assert_array_equal(save_matrix(tmp_path / "third", third).read(), np.float32(third))
+
+
 def test_a_matrix_far_from_zero_is_kept_without_its_means_or_refused(tmp_path):
     matrix, left = planted(30)
     save_matrix(tmp_path / "near", matrix + 1e3)
@@ -119,5 +144,5 @@ def test_a_matrix_far_from_zero_is_kept_without_its_means_or_refused(tmp_path):
     assert load(tmp_path / "far").distance(left) < 1e-4
     for constant in (np.full((30, 20), 0.1), np.zeros((30, 20))):
         save_matrix(tmp_path / f"{constant[0, 0]}", constant)
-        with pytest.raises(InputError, match="columns that are not all constant"):
+        with pytest.raises(InputError, match="that is not zero after centring"):
             load(tmp_path / f"{constant[0, 0]}").principal  # noqa: B018

@@ -306,6 +306,20 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
 
 
 @pytest.mark.integration
+def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical():
+    """Tests of jobs kill a run in CartPole and one in PuddleWorld."""
+    config = config_for("dm_env:rlreps.envs:PuddleWorldDmEnv")
+    with closing(make_program(config)) as program, closing(make_program(config)) as fresh:
+        at_checkpoint, _ = run(program, [40, 40])
+        kept = copied(at_checkpoint)
+        whole, metrics = run(program, [40] * 3, start=80, state=at_checkpoint)
+        again, metrics_again = run(fresh, [40] * 3, start=80, state=kept)
+        assert_identical(again, whole)
+        assert_identical(metrics_again, metrics)
+        assert_identical(fresh.play(again, 200), program.play(whole, 200))
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "objective"), [("puddle-world:empty", "spin"), ("CartPole-v1", "danskin_lissa")]
 )
