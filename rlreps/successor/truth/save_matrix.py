@@ -137,8 +137,9 @@ def _require_differences(matrix: np.ndarray, single: np.ndarray) -> None:
     scale = max(float(np.abs(moved(block)[0]).max()) for block in blocks)
     if scale == 0.0:
         return
-    sums = sum(np.stack([part.sum(axis=0) for part in moved(block)]) / scale for block in blocks)
-    means = sums / len(matrix)
+    means = np.zeros((2, matrix.shape[1]))
+    for block in blocks:
+        means += np.stack([part.sum(axis=0) for part in moved(block)]) / scale / len(matrix)
     spread = lost = 0.0
     for block in blocks:
         exact, rounded = (
