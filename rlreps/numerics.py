@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -164,6 +164,14 @@ def effective_number(values: np.ndarray) -> np.ndarray:
     """Return (Σ x²)² / Σ x⁴ along the first axis: the number of entries that hold most of Σ x²."""
     squares, fourths = np.square(values).sum(axis=0), np.maximum((values**4).sum(axis=0), 1e-300)
     return np.asarray(squares**2 / fourths)
+
+
+def digest_of(arrays: Mapping[str, np.ndarray], text: str = "") -> str:
+    """Return the SHA-256 of a text and named arrays, in the order of their names."""
+    hasher = hashlib.sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        hasher.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+    return hasher.hexdigest()
 
 
 def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

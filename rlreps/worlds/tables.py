@@ -41,7 +41,7 @@ def build_table(
         states, actions = given.shape[1], given.shape[0] // given.shape[1]
     else:
         paid = np.array(rewards, np.float64)
-        states, actions = sized(paid, "rewards", 2)
+        states, actions = checked_shape(paid, "rewards", 2)
     ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
     require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
     if next_states is not None:
@@ -83,7 +83,7 @@ def restart(
     return restarted, _rewards_at(given, restarted, terminal)
 
 
-def sized(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
+def checked_shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
     """Return the shape of an array with this number of axes, none of which is empty."""
     filled = array.ndim == axes and array.size > 0
     require(filled, f"{name} with {axes} axes", f"shape {array.shape}")
@@ -91,7 +91,7 @@ def sized(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:
 
 
 def check_table(table: Table, shape: tuple[int, int]) -> None:
-    """Refuse what is no table of probabilities of n states and A actions, [n A, n]."""
+    """Check that a table [n A, n] holds probabilities of next states; ``shape`` is (n, A)."""
     states, actions = shape
     expected = f"transitions [{states * actions}, {states}]"
     require(table.shape == (states * actions, states), expected, "another shape")
@@ -107,7 +107,7 @@ def check_table(table: Table, shape: tuple[int, int]) -> None:
 
 
 def check_entries(each: DoubleArray, table: Table, rewards: DoubleArray) -> None:
-    """Refuse rewards of a table's entries whose expectations are not ``rewards`` [n, A]."""
+    """Check that ``rewards`` [n, A] are the expectations of the rewards of a table's entries."""
     chances = table.data
     fits = each.dtype == np.float64 and each.shape == chances.shape
     require(fits, f"transition_rewards {list(chances.shape)} of type float64", each.shape)

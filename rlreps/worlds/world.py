@@ -1,7 +1,6 @@
 """A game as a table: its states, transitions, rewards, observations, and what follows from them."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
-from rlreps.numerics import bytes_of
+from rlreps.numerics import bytes_of, digest_of
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.grids import BoxGrid
@@ -28,7 +27,7 @@ from rlreps.worlds import planning
 from rlreps.worlds.enumeration import enumerate_states, read_table
 from rlreps.worlds.environment import TableEnvironment
 from rlreps.worlds.planning import Table, checked_policy
-from rlreps.worlds.tables import build_table, check_entries, check_table, restart, sized
+from rlreps.worlds.tables import build_table, check_entries, check_table, checked_shape, restart
 from rlreps.worlds.truths import SuccessorSolver, solve_truth
 
 _KIND = "world"
@@ -69,7 +68,7 @@ class World:
         for name, kind in (("rewards", "float64"), ("terminal", "bool"), ("start", "float64")):
             found = getattr(self, name).dtype.name
             require(found == kind, f"{name} of type {kind}", found)
-        states, actions = sized(self.rewards, "rewards", 2)
+        states, actions = checked_shape(self.rewards, "rewards", 2)
         check_table(self.transitions, (states, actions))
         for name in ("terminal", "start"):
             found = getattr(self, name).shape
@@ -206,21 +205,14 @@ class World:
     @property
     def digest(self) -> str:
         """SHA-256 of everything but ``about``."""
-        return self._digest(self._arrays())
+        return digest_of(self._arrays(), json.dumps(list(self.names)))
 
     @property
     def rules_digest(self) -> str:
         """SHA-256 of transitions, rewards, terminal states and first states alone."""
         shown = ("observations", "coordinates")
-        return self._digest({k: v for k, v in self._arrays().items() if k not in shown})
-
-    def _digest(self, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-        hasher = hashlib.sha256(json.dumps(list(self.names)).encode())
-        for name, array in sorted(arrays.items()):
-            plain = np.ascontiguousarray(array)
-            hasher.update(f"{name} {plain.dtype.str} {plain.shape}".encode())
-            hasher.update(plain.tobytes())
-        return hasher.hexdigest()
+        kept = {name: each for name, each in self._arrays().items() if name not in shown}
+        return digest_of(kept, json.dumps(list(self.names)))
 
     def save(self, path: str | Path) -> Path:
         """Write the world to an .npz file, whole or not at all; nothing is pickled."""

@@ -1,5 +1,6 @@
 """Values of a walk whose values are known, beside one-step forward-backward representations."""
 
+import types
 from typing import Any
 
 import numpy as np
@@ -27,57 +28,36 @@ SIZES = {
 prepare = walk.prepare
 
 
-def networks(
-    data: np.ndarray,
-    *,
-    discount: float,
-    updates: int,
-    batch: int,
-    width: int,
-    latent: int,
-    rate: float,
-    seed: int,
-    **_: Any,
-) -> Any:
+def networks(data: np.ndarray, **sizes: Any) -> Any:
     """Train our networks, and ask them for the values of the reward."""
     from rlreps.encoders import FourierMLP
     from rlreps.successor import fit
     from rlreps.training import Optimizer
 
-    steps = walk.recorded(data)
+    steps, own = walk.recorded(data), types.SimpleNamespace(**sizes)
 
     def work() -> np.ndarray:
         rep = fit(
             steps,
-            num_features=latent,
-            discount=discount,
+            num_features=own.latent,
+            discount=own.discount,
             method="td",
-            encoder=FourierMLP(hidden=(width, width)),
-            optimizer=Optimizer(learning_rate=rate),
-            steps=updates,
-            rows=batch,
-            seed=seed,
+            encoder=FourierMLP(hidden=(own.width, own.width)),
+            optimizer=Optimizer(learning_rate=own.rate),
+            steps=own.updates,
+            rows=own.batch,
+            seed=own.seed,
         )
         return rep.values(walk.tests(), rep.task(reward=walk.reward))
 
     return work
 
 
-def theirs(
-    data: np.ndarray,
-    *,
-    discount: float,
-    updates: int,
-    batch: int,
-    width: int,
-    latent: int,
-    rate: float,
-    seed: int,
-    **_: Any,
-) -> Any:
+def theirs(data: np.ndarray, **sizes: Any) -> Any:
     """Train the networks of the checkout, and ask them for the values of the reward."""
     from agents.onestep_fb import OneStepFBAgent, get_config
 
+    own = types.SimpleNamespace(**sizes)
     actions = np.zeros((len(data), 1), np.float32)
     places = data.astype(np.float32)
     steps = {
@@ -88,20 +68,20 @@ def theirs(
     }
     config = get_config()
     config.update(
-        lr=rate,
-        batch_size=batch,
-        discount=discount,
-        latent_dim=latent,
-        forward_repr_hidden_dims=(width, width),
-        backward_repr_hidden_dims=(width, width),
+        lr=own.rate,
+        batch_size=own.batch,
+        discount=own.discount,
+        latent_dim=own.latent,
+        forward_repr_hidden_dims=(own.width, own.width),
+        backward_repr_hidden_dims=(own.width, own.width),
         actor_hidden_dims=(8, 8),
     )
-    untrained = OneStepFBAgent.create(seed, {k: v[:1] for k, v in steps.items()}, config)
+    untrained = OneStepFBAgent.create(own.seed, {k: v[:1] for k, v in steps.items()}, config)
 
     def work() -> np.ndarray:
-        agent, rng = untrained, np.random.default_rng(seed)
-        for _ in range(updates):
-            rows = rng.integers(0, len(places) - 1, batch)
+        agent, rng = untrained, np.random.default_rng(own.seed)
+        for _ in range(own.updates):
+            rows = rng.integers(0, len(places) - 1, own.batch)
             agent, _ = agent.update({name: part[rows] for name, part in steps.items()})
         backward = agent.network.select("backward_repr")(places, actions=actions)
         weights = np.mean(backward * walk.reward(data)[:, None], axis=0)
@@ -109,8 +89,8 @@ def theirs(
         given = now.astype(np.float32), None
         forward = agent.network.select("forward_repr")(*given, actions=actions[: len(now)])
         # Their measure begins with the present state and sums to one.
-        values = np.mean(forward, axis=0) @ weights / (1.0 - discount)
-        return (values - walk.reward(now)) / discount
+        values = np.mean(forward, axis=0) @ weights / (1.0 - own.discount)
+        return (values - walk.reward(now)) / own.discount
 
     return work
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from rlreps import __version__
 from rlreps.errors import InputError, require
+from rlreps.numerics import digest_of
 from rlreps.successor.measure.grids import BoxGrid, spell_cells
 from rlreps.successor.measure.rows import RowEstimates
-from rlreps.successor.truth.states import STATES, check_states, digest_of, write_states
+from rlreps.successor.truth.states import STATES, check_states, write_states
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.estimates import create_estimates
 from rlreps.typing import ArrayLike

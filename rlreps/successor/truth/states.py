@@ -1,6 +1,5 @@
-"""The states of a store: their cells in a grid, and what an encoder sees of them."""
+"""The states of a store: cells, what an encoder sees of them, and their environment."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -9,6 +8,7 @@ import numpy as np
 from rlreps.config import from_json
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.errors import require
+from rlreps.numerics import digest_of
 from rlreps.successor.measure.grids import BoxGrid, parse_cells
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.cache import read_archive, write_archive
@@ -26,14 +26,6 @@ def check_states(observations: np.ndarray, cells: np.ndarray) -> dict[str, np.nd
     finite = observations.dtype == np.uint8 or bool(np.isfinite(observations).all())
     require(finite, "finite observations", "NaN or infinity")
     return {"observations": np.ascontiguousarray(observations), "cells": cells.astype(np.int64)}
-
-
-def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of named arrays."""
-    hasher = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        hasher.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
-    return hasher.hexdigest()
 
 
 def write_states(store: MatrixStore, states: Mapping[str, np.ndarray]) -> None:
