@@ -230,9 +230,10 @@ def make_measure(
     """
 
     def one(torso: Any) -> dict[str, Array]:
-        features = network.features(torso, measurement.inputs)
+        inputs = lax.optimization_barrier(measurement.inputs)  # XLA would fold convolutions of it.
+        features = network.features(torso, inputs)
         found = {"effective_rank": effective_rank(features)}
-        hidden = network.hidden(torso, measurement.inputs)
+        hidden = network.hidden(torso, inputs)
         if hidden is not None:
             found["dormant_share"] = dormant_share(hidden)
         if measurement.basis is not None:

@@ -1,6 +1,8 @@
 """Measures of torsos against definitions written out, and what they are taken on."""
 
 import dataclasses
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from rlreps.agents import AgentConfig, QNetwork
 from rlreps.agents.config import make_torso
 from rlreps.agents.metrics import (
     COMPONENTS,
+    Measurement,
     coverage_distance,
     default_ground_truth,
     dormant_share,
@@ -18,9 +21,10 @@ from rlreps.agents.metrics import (
     make_measure,
     make_measurement,
 )
-from rlreps.encoders import MLP, FunctionEncoder
+from rlreps.encoders import MLP, Convolutional, FunctionEncoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
+from rlreps.successor.truth.ground_truth import distance_evaluation
 from rlreps.successor.truth.released import load
 
 rank_of = jax.jit(effective_rank)
@@ -122,6 +126,24 @@ def test_the_leading_components_and_as_many_as_features_are_two_measures(truth):
     assert float(found["subspace_distance"][0]) == pytest.approx(2 / 14, abs=1e-3)
     few = dataclasses.replace(measurement, basis=measurement.basis[:, :12])
     assert "subspace_distance" not in make_measure(network, few)(jnp.ones(1))
+
+
+def test_programs_keep_no_larger_constants_than_the_images_on_which_they_measure():
+    """XLA folds convolutions of constant images, which once took longer than all other work."""
+    images = jax.random.uniform(jax.random.key(0), (50, 24, 24, 3))
+    encoder = make_torso(dataclasses.replace(CONFIG, encoder=Convolutional()), images.shape[1:])
+    params = encoder.init(jax.random.key(1))
+    measurement = Measurement(inputs=images, basis=None)
+    measure = make_measure(QNetwork(encoder, CONFIG.num_features, 4), measurement)
+    stacked = jax.tree.map(lambda leaf: leaf[None], params)
+    followed = jax.jit(distance_evaluation(encoder, images, centred_frame(50, 4)))
+    for program, given in ((measure, stacked), (followed, params)):
+        text = program.lower(given).compile().as_text()
+        sizes = [
+            math.prod(int(size) for size in shape.split(","))
+            for shape in re.findall(r"= \w+\[([\d,]+)\]\S* constant\(", text)
+        ]
+        assert max(sizes) == images.size
 
 
 def test_a_ground_truth_of_the_arena_is_taken_if_there_is_one_and_one_of_another_refused(truth):

@@ -227,7 +227,8 @@ def distance_evaluation(
     target = jnp.asarray(basis)
 
     def evaluate(params: Params) -> dict[str, Array]:
-        features = encoder.apply(params, inputs)
+        # XLA would fold convolutions of constant images while it compiles.
+        features = encoder.apply(params, jax.lax.optimization_barrier(inputs))
         return {
             "subspace_distance": subspace_distance(features, target),
             "feature_rank": numerical_rank(features),

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from rlreps import subspace
 from rlreps.config import configurable, leaf
@@ -86,7 +86,9 @@ def masked_evaluation(
     """
 
     def evaluate(params: Params, mask: Array) -> dict[str, Array]:
-        panel, _ = subspace.orthonormal_basis(Masked(encoder, mask).apply(params, inputs))
+        # XLA would fold convolutions of constant images while it compiles.
+        features = Masked(encoder, mask).apply(params, lax.optimization_barrier(inputs))
+        panel, _ = subspace.orthonormal_basis(features)
         residual = basis - matmul(panel, matmul(panel.T, basis))
         outside = jnp.sum(jnp.square(residual), axis=0)
         return {"subspace_distance": jnp.minimum(jnp.sum(mask * outside) / jnp.sum(mask), 1.0)}
