@@ -125,7 +125,9 @@ class HostProgram(AgentProgram):
             state, rows = state._replace(acting=acting), [(acting.states, taken)]
             for row in range(first + 1, first + period):
                 seen = taken.observation
-                actions = self._explore(state.learner.params, seen, np.int32(row), self._keys)
+                actions = jax.device_get(
+                    self._explore(state.learner.params, seen, np.int32(row), self._keys)
+                )
                 _, taken = self._step(acting._replace(states=actions), row * num_envs)
                 rows.append((actions, taken))
             period_rows = jax.tree.map(lambda *each: np.stack(each, axis=1), *rows)
@@ -147,7 +149,7 @@ class HostProgram(AgentProgram):
 
         def act(seen: Inputs) -> npt.NDArray[Any]:
             actions = self._greedy(state.learner.params, self._grouped(seen), self._keys)
-            return np.asarray(actions).reshape(-1)
+            return np.asarray(jax.device_get(actions)).reshape(-1)
 
         returns = []
         for first in range(0, episodes, copies):
@@ -185,7 +187,7 @@ class HostProgram(AgentProgram):
             never = np.zeros(len(seen), np.bool_)
             taken = HostStep(seen, never.astype(np.float32), never, never)
         else:
-            taken = self._environments.step(np.asarray(acting.states).reshape(-1))
+            taken = self._environments.step(jax.device_get(acting.states).reshape(-1))
         self._stands_at = step + self._config.num_envs
         return acting, TimeStep((), *(self._grouped(part) for part in taken))
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import jax
 import numpy as np
 
 from rlreps.errors import TrainingDivergedError, require, require_positive
@@ -141,7 +142,7 @@ def run(
             measured, figures = program.evaluate(state, step)
             found = {"step": step, "seconds": round(seconds, 3)}
             for name, value in {**metrics, **figures}.items():
-                found[name] = np.asarray(value).tolist()
+                found[name] = np.asarray(jax.device_get(value)).tolist()
             history.append(found)
             log.append(found)
             return measured

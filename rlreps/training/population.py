@@ -55,7 +55,7 @@ def stack(learners: Sequence[Learner]) -> Learner:
 
 def _params_of(params: Params, index: int) -> Params:
     """Return the parameters of one run, by position, as NumPy's: JAX compiles every slice."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], params)
+    return jax.tree.map(lambda leaf: jax.device_get(leaf)[index], params)
 
 
 @checked

@@ -259,5 +259,5 @@ class RowSampler(RowEstimator):
             with jax.threefry_partitionable(True):
                 # Wait for each block: otherwise all blocks of the tile would be queued and could
                 # not stop.
-                visits += np.asarray(self._kernels[size](cells, block))
+                visits += jax.device_get(self._kernels[size](cells, block))
         return visits

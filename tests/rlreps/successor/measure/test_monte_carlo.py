@@ -194,7 +194,7 @@ def test_tiles_transfer_nothing_by_accident(forbid_transfers):
 
 def test_no_two_draws_share_a_key(monkeypatch):
     monkeypatch.setattr(monte_carlo, "ROLLOUTS_PER_BLOCK", 2)
-    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 3)
+    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, jax.default_backend(), 3)
     seen = []
 
     def note(key):
