@@ -170,8 +170,8 @@ def compare(
     """Compare results with the first of them, by their seeds.
 
     Results with the same seeds, or with at least five seeds in common, are compared in pairs with
-    equal seeds; others are compared by Welch's t. Episodes are not seeds: of a seed's episodes, the
-    mean counts.
+    equal seeds; others are compared by Welch's t, which takes one result's spread for both if all
+    runs of the other are equal. Episodes are not seeds: of a seed's episodes, the mean counts.
 
     Args:
         results: Label → result, or folders alone. A result is the folder of ``train``,
