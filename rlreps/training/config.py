@@ -40,7 +40,8 @@ class TrainingConfig:
         seed: Seed of the first run.
         num_seeds: Independent runs trained together, seeds ``seed`` … ``seed + num_seeds - 1``.
         evaluate_every: Updates between evaluations against the ground truth.
-        checkpoint_every: Updates between checkpoints; a multiple of ``evaluate_every``.
+        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; checkpoints
+            are at least a second apart.
     """
 
     encoder: Encoder = dataclasses.field(default=FourierMLP())

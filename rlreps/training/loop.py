@@ -9,6 +9,7 @@ and the step alone.
 import abc
 import contextlib
 import dataclasses
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,9 @@ from rlreps.runs.processes import first_does, wait_for_all
 from rlreps.runs.progress import is_visible, progress_bar
 
 State = TypeVar("State")
+
+_LEAST_SECONDS = 1.0
+"""Seconds from one checkpoint to the next: on a GPU, saving took a quarter of a training's time."""
 
 Figures = Mapping[str, Any]
 """Name → a number, or one for each run, [runs]."""
@@ -104,8 +108,8 @@ def run(
         steps: Total number of steps.
         evaluate_every: Steps between evaluations, and in one call of ``advance``. One evaluation
             precedes the first step and one follows the last.
-        checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``; None keeps
-            only the last state.
+        checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``; one that is
+            due within a second of the last is left out. None keeps only the last state.
         folder: Where to log metrics and keep checkpoints.
         loggers: Receive every record, in addition to the loggers that the environment names for a
             folder.
@@ -135,7 +139,7 @@ def run(
             checkpoints = Checkpoints(folder.path / "checkpoints", run=folder.identity)
             latest = checkpoints.latest_step()
         state, step, seconds, compile_seconds = program.init(), 0, 0.0, 0.0
-        said, history = "", list[dict[str, Any]]()
+        said, history, saved = "", list[dict[str, Any]](), -math.inf
         prepared: set[int] = set()
 
         def record(metrics: Figures) -> State:
@@ -181,8 +185,11 @@ def run(
             step += count
             state = record(metrics)
             due = checkpoint_every is not None and step % checkpoint_every == 0
+            if due and folder is not None:
+                due = first_does(lambda: time.monotonic() >= saved + _LEAST_SECONDS)
             if checkpoints is not None and (due or step == steps):
                 checkpoints.save(step, program.collect(state))
+                saved = time.monotonic()
             bar(count, program.note(history[-1]))
         if folder is not None:
             wait_for_all()  # From here on, every process can read what process 0 has logged.

@@ -10,6 +10,7 @@ import pytest
 
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs import metrics_log
+from rlreps.training import loop
 from rlreps.training.loop import Program, run
 
 
@@ -58,7 +59,10 @@ def without_times(records):
     return json.dumps([{**record, "seconds": 0} for record in records])
 
 
-def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(tmp_path, run_folder):
+def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(
+    tmp_path, run_folder, monkeypatch
+):
+    monkeypatch.setattr(loop, "_LEAST_SECONDS", 0.0)
     program = Sums()
     result = finish(run_folder(), program, steps=22)
     assert program.calls == [(0, 4), (4, 4), (8, 4), (12, 4), (16, 4), (20, 2)]
@@ -68,6 +72,9 @@ def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(tmp
     assert result.history[-1]["last"] == 21.0
     assert result.history[-1]["sum"] == [sum(k**2 for k in range(22)) + part for part in (0, 1)]
     assert sorted(int(e.name) for e in (tmp_path / "checkpoints").iterdir()) == [16, 22]
+    monkeypatch.setattr(loop, "_LEAST_SECONDS", 1e6)
+    finish(run_folder(tmp_path / "rare"), steps=22)
+    assert sorted(int(e.name) for e in (tmp_path / "rare/checkpoints").iterdir()) == [8, 22]
     # NaN is null on disk and NaN in memory.
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1], parse_constant=pytest.fail)["ratio"] == [None, 1.0]

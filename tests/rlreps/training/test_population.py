@@ -271,7 +271,7 @@ def upset():
 
 
 def params_of(result):
-    return np.asarray(result.state.params)
+    return jax.device_get(result.state.params)
 
 
 def column(history, name, member):
