@@ -67,6 +67,7 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
     yield from _by_dimension(distances)
     if (deviation := error["standard_error"]) is not None:
         yield f"standard error of an entry: {deviation:.3g} (root mean square over all)"
+        yield "where singular values are nearly equal, the noise floor may be far too small"
     if figure is not None:
         drawn = plot_subspace_error({error["title"]: distances})
         yield save_figure(drawn, figure)
