@@ -151,6 +151,9 @@ def run(
             log.append(found)
             return measured
 
+        def rested() -> bool:
+            return time.monotonic() >= saved + _LEAST_SECONDS
+
         if checkpoints is not None and latest is not None:
             require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
             state = program.put(checkpoints.restore(latest, program.collect(state)))
@@ -186,7 +189,7 @@ def run(
             state = record(metrics)
             due = checkpoint_every is not None and step % checkpoint_every == 0
             if due and folder is not None:
-                due = first_does(lambda: time.monotonic() >= saved + _LEAST_SECONDS)
+                due = first_does(rested)
             if checkpoints is not None and (due or step == steps):
                 checkpoints.save(step, program.collect(state))
                 saved = time.monotonic()
