@@ -108,13 +108,14 @@ class Repeated(NamedTuple):
     def within(self, printed: Printed, rule: str) -> Verdict:
         """Judge that the mean is within the printed spread and rounding.
 
-        The verdict is open if the mean is outside but its interval reaches inside. Implicit
+        It is if its whole interval is, and is not if all of the interval is outside. Implicit
         Krasulina's mean must be within 0.02, because its printed deviations are close to zero.
         """
         printed = INTENDED if printed == MISPRINT else printed
         distance = _TOLERANCE if rule == IMPLICIT else printed.deviation + _LAST_DIGIT
-        inside = abs(self.mean - printed.mean) <= distance
-        outside = self.low > printed.mean + distance or self.high < printed.mean - distance
+        least, greatest = printed.mean - distance, printed.mean + distance
+        inside = least <= self.low and self.high <= greatest
+        outside = self.low > greatest or self.high < least
         return Verdict(True if inside else False if outside else None, str(self))
 
 
