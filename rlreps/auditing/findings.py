@@ -3,19 +3,22 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
+from rlreps import plotting
 from rlreps.auditing.defects import Defect
 from rlreps.auditing.measures import Health
 from rlreps.files import write_atomically
-from rlreps.plotting import Line, Panel, plot_components, plot_pairs, plot_panels, save_figure
 from rlreps.report.table import Table
 from rlreps.subspace import align
 from rlreps.successor import GroundTruth
 from rlreps.typing import DoubleArray
+
+if TYPE_CHECKING:  # An audit without a picture does not load matplotlib.
+    from matplotlib.figure import Figure
 
 LEADING = (1, 2, 5, 10, 20, 50)
 """Numbers of leading components whose captured shares are listed."""
@@ -159,7 +162,7 @@ class Audit:
             f"Mean R² of values of {REWARDS} random rewards, {DRAWS} draws of labelled states",
         )
 
-    def figure(self) -> Figure:
+    def figure(self) -> "Figure":
         """Draw what is captured: over training for checkpoints, else over k."""
         several, first = len(self.findings) > 1, next(iter(self.findings.values()))
         k = np.arange(1, len(first.components) + 1)
@@ -181,16 +184,16 @@ class Audit:
                     "chance": np.full(len(k), first.chance),
                 }
             means = {name: (np.cumsum(share) / k).tolist() for name, share in shares.items()}
-        lines = [Line(label=name, x=x, mean=mean) for name, mean in means.items()]
-        return plot_panels(
-            [Panel(title="", lines=lines)],
+        lines = [plotting.Line(label=name, x=x, mean=mean) for name, mean in means.items()]
+        return plotting.plot_panels(
+            [plotting.Panel(title="", lines=lines)],
             x_label=x_label,
             y_label="captured share",
             log_y=False,
             y_limits=limits,
         )
 
-    def components_figure(self) -> Figure | None:
+    def components_figure(self) -> "Figure | None":
         """Draw the leading components above their images in the features; None without a grid."""
         grid = self.truth.grid
         if grid is None or len(grid.bins) > 2:
@@ -207,16 +210,16 @@ class Audit:
             for label, each in self.findings.items()
             if str(label) in maps
         }
-        return plot_components(maps, grid=grid, cells=self.truth.cells, cosines=cosines)
+        return plotting.plot_components(maps, grid=grid, cells=self.truth.cells, cosines=cosines)
 
-    def aliases_figure(self) -> Figure | None:
+    def aliases_figure(self) -> "Figure | None":
         """Draw which states are one in the features; None without a plane or aliased states."""
         grid = self.truth.grid
         pairs = {str(label): each.aliases for label, each in self.findings.items()}
         pairs = {label: found for label, found in pairs.items() if len(found)}
         if grid is None or len(grid.bins) != 2 or not pairs:
             return None
-        return plot_pairs(pairs, np.asarray(self.truth.states), grid)
+        return plotting.plot_pairs(pairs, np.asarray(self.truth.states), grid)
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write the tables (CSV) and figures (PNG) to a folder; return their paths."""
@@ -248,7 +251,7 @@ class Audit:
             ),
         }
         return [
-            (save_figure(figure, folder / f"{name}.png"), caption)
+            (plotting.save_figure(figure, folder / f"{name}.png"), caption)
             for name, (figure, caption) in drawn.items()
             if figure is not None
         ]
