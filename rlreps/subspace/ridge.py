@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlreps.subspace.svd import relative_tolerance
+
 
 class Ridge(NamedTuple):
     """A ridge regression of one or m columns; the leave-one-out error chooses each column's λ.
@@ -45,20 +47,27 @@ def ridge_by_leave_one_out(
     features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
     centre, mean = features.mean(axis=0), targets.mean(axis=0)
     centred = (targets - mean).reshape(len(targets), -1)
-    left, values, right = np.linalg.svd(features - centre, full_matrices=False)
-    overlap, squares = left.T @ centred, np.square(left)
-    largest = max(float(values[0]) ** 2, np.finfo(np.float64).tiny)
-    strengths, errors = candidates * largest, []
-    for strength in strengths:
-        shrunk = values**2 / (values**2 + strength)
-        residuals = centred - left @ (shrunk[:, None] * overlap)
-        leverages = 1.0 / len(targets) + squares @ shrunk
-        # With leverage 1, the other rows do not determine the prediction for this row.
-        residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
+    design = features - centre
+    # The triangle of a tall matrix has its singular values and right singular vectors.
+    triangle = np.linalg.qr(design, mode="r") if len(design) > design.shape[1] else design
+    _, values, right = np.linalg.svd(triangle, full_matrices=False)
+    largest = values.max(initial=0.0)
+    # Rounding would give weights to directions in which these rows do not vary; others may.
+    varying = values > relative_tolerance(design.shape, np.float64) * largest
+    values, right = values[varying], right[varying]
+    rotated = design @ right.T
+    overlap = rotated.T @ centred
+    strengths, errors = candidates * (largest**2 or 1.0), []
+    inverses = 1.0 / (values[:, None] ** 2 + strengths)
+    leverages = 1.0 / len(targets) + np.square(rotated) @ inverses
+    # With leverage 1, the other rows do not determine the prediction for this row.
+    others = np.maximum(1.0 - leverages, 1e-12)
+    for inverse, share in zip(inverses.T, others.T, strict=True):
+        residuals = (centred - rotated @ (inverse[:, None] * overlap)) / share[:, None]
         errors.append(np.mean(np.square(residuals), axis=0))
     best = np.argmin(errors, axis=0)
     chosen = strengths[best]
-    shrinkage = values[:, None] / (values[:, None] ** 2 + chosen[None])
-    weights = (right.T @ (shrinkage * overlap)).reshape(features.shape[1:] + targets.shape[1:])
+    weights = right.T @ (inverses[:, best] * overlap)
+    weights = weights.reshape(features.shape[1:] + targets.shape[1:])
     strength, error = (part.reshape(targets.shape[1:]) for part in (chosen, np.min(errors, axis=0)))
     return Ridge(weights, mean - centre @ weights, strength, error)

@@ -55,3 +55,29 @@ def test_each_column_of_targets_has_its_own_strength():
         alone = ridge_by_leave_one_out(features, targets[:, column])
         for part, whole in zip(alone, both, strict=True):
             np.testing.assert_allclose(part, whole[..., column], rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [300, 20])
+@pytest.mark.parametrize("kind", ["condition", "scales", "twice", "constants", "rank"])
+def test_awkward_features_are_fitted_as_by_least_squares(kind, rows):
+    random = np.random.default_rng(0)
+    normal, mixing = random.normal(size=(2 * rows, 24)), random.normal(size=(24, 24))
+    features = {
+        "condition": (normal * np.geomspace(1.0, 1e-8, 24) @ mixing).astype(np.float32),
+        "scales": normal * np.where(np.arange(24) % 2, 1e-6, 1e6),
+        "twice": np.repeat(normal[:, ::2], 2, axis=1),
+        "constants": np.c_[normal, np.full(2 * rows, 0.1), np.zeros(2 * rows)],
+        "rank": normal[:, :3] @ mixing[:3],
+    }[kind].astype(np.float64)
+    targets = normal @ mixing[:, :3] + 0.1 * random.normal(size=(2 * rows, 3))
+    found = ridge_by_leave_one_out(features[:rows], targets[:rows])
+    centre, mean = features[:rows].mean(axis=0), targets[:rows].mean(axis=0)
+    for column, strength in enumerate(found.strength):
+        # The penalty is further rows, which keep the condition that normal equations square.
+        design = np.r_[features[:rows] - centre, np.sqrt(strength) * np.eye(features.shape[1])]
+        aim = np.r_[targets[:rows, column] - mean[column], np.zeros(features.shape[1])]
+        weights = np.linalg.lstsq(design, aim, rcond=None)[0]
+        expected = (features[rows:] - centre) @ weights + mean[column]
+        np.testing.assert_allclose(
+            found.predict(features[rows:])[:, column], expected, rtol=0.0, atol=1e-9
+        )
