@@ -20,7 +20,6 @@ from rlreps.auditing.findings import (
 )
 from rlreps.auditing.measures import (
     PENALTIES,
-    captured,
     draw_pairs,
     examine,
     explained,
@@ -158,28 +157,25 @@ def _audit_one(
     features: np.ndarray, truth: GroundTruth, baselines: "_Baselines", seed: int
 ) -> FeatureFindings:
     states, count = features.shape
-    units = standardise(features)
+    given = standardise(features)
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
-    spans = spans_of(features)
-    rank = spans.centred.shape[1]
-    # Components of a truth that is centred by rows need not be orthogonal to the constant.
-    constant = np.full((states, 1), states**-0.5)
-    shares = captured(np.concatenate([spans.centred, constant], axis=1), components)
-    beyond = held_out(units, components, seed)
-    health = examine(features, units, spans)
-    aliased, pairs = find_aliases(units, baselines.pairs)
+    spans = spans_of(given, components)
+    shares, rank = spans.with_intercept, len(spans.factor)
+    beyond = held_out(given.units, components, seed)
+    health = examine(features, given, spans)
+    aliased, pairs = find_aliases(given.units, baselines.pairs)
     # A few units may hold any of the leading components.
     leading = beyond[:HEADLINE].mean() if rank >= HEADLINE else beyond[:HEADLINE].max()
     return FeatureFindings(
         features=features,
         components=shares,
-        without_intercept=captured(spans.raw, components),
+        without_intercept=spans.without_intercept,
         held_out=beyond,
         chance=rank / max(states - 1, 1),
         health=health,
         aliased=aliased,
         aliases=pairs,
-        values=baselines.compare(units),
+        values=baselines.compare(given.units, count),
         defects=find_defects(
             health,
             shares,
@@ -228,9 +224,9 @@ class _Baselines:
                 "noise": self._score(self._random.normal(size=(len(self.rows), units))),
             }
 
-    def compare(self, units: DoubleArray) -> dict[str, DoubleArray]:
-        """Return the R² of standardised features [n, p], and of others of the same, prepared p."""
-        return {OURS: self._score(units), **self._known[units.shape[1]]}
+    def compare(self, features: DoubleArray, units: int) -> dict[str, DoubleArray]:
+        """Return the R² of standardised features, and of others of p units, which is prepared."""
+        return {OURS: self._score(features), **self._known[units]}
 
     def _score(self, features: DoubleArray) -> DoubleArray:
         scores = np.full((len(LABELLED), DRAWS, REWARDS), np.nan)

@@ -31,70 +31,112 @@ _STATES = 500
 """Largest number of states whose neighbours are searched."""
 
 
-class Spans(NamedTuple):
-    """Orthonormal bases of the spans of features.
+class Standardised(NamedTuple):
+    """The units of features [n, p] that vary, with mean zero and standard deviation one.
+
+    A unit varies if its standard deviation is above what rounding alone can give a constant: one
+    unit in the last place of the features' type. Integers are exact in double precision.
 
     Attributes:
-        centred: The basis with centred features, [n, r]; r is their numerical rank.
-        raw: The basis without centring, [n, s].
-        factor: Centred features in the first basis, [r, p], each unit divided by its power of two.
+        units: The units that vary, [n, v].
+        varying: Which of the p units they are, [p].
+        exponents: Exponents of powers of two, above the largest magnitude of each unit, [p].
+        means: Means of the units, each divided by its power of two, [p].
+        deviations: Their standard deviations, each divided by its power of two, [p].
+        noise: Median share of rounding in the deviation of units that vary.
+        tolerance: Relative size at which singular values of the units count as zero.
     """
 
-    centred: DoubleArray
-    raw: DoubleArray
+    units: DoubleArray
+    varying: npt.NDArray[np.bool_]
+    exponents: npt.NDArray[np.int32]
+    means: DoubleArray
+    deviations: DoubleArray
+    noise: float
+    tolerance: float
+
+
+def standardise(features: np.ndarray) -> Standardised:
+    """Standardise the units of features [n, p] that vary."""
+    kind, real = features.dtype, features.dtype.kind == "f"
+    # As for ``subspace.numerical_rank``; shorter types count as float32.
+    short = np.float32 if real and kind != np.float64 else np.float64
+    units = features.astype(np.float64)
+    # Divided by powers of two, exactly, squares neither over- nor underflow. Below 2^-1022 the
+    # inverse of a power is infinite.
+    exponents = np.maximum(np.frexp(np.abs(units).max(axis=0))[1], -1022)
+    units *= np.ldexp(1.0, -exponents)
+    rounding = float(np.finfo(kind if real else np.float64).eps) * np.abs(units).mean(axis=0)
+    means = units.mean(axis=0)
+    units -= means
+    units -= units.mean(axis=0)  # The first mean is rounded, also that of equal numbers.
+    deviations = np.sqrt(np.mean(np.square(units), axis=0))
+    varying = deviations > rounding
+    shares = rounding[varying] / deviations[varying]
+    return Standardised(
+        units=units[:, varying] / deviations[varying],
+        varying=varying,
+        exponents=exponents,
+        means=means,
+        deviations=deviations,
+        noise=float(np.median(shares)) if shares.size else 0.0,
+        tolerance=relative_tolerance(features.shape, short),
+    )
+
+
+class Spans(NamedTuple):
+    """What the spans of features hold, and the features in few coordinates.
+
+    Attributes:
+        with_intercept: ‖Qᵀu_j‖² of each component u_j, [k] in [0, 1], where Q is an orthonormal
+            basis of the features and a constant. The mean over the leading k is one minus the
+            subspace distance (Le Lan et al. 2023).
+        without_intercept: The same in the span of the features as they are, [k].
+        coordinates: Centred features in an orthonormal basis, [q, p], so that their inner products
+            are those of the features, each unit divided by its power of two.
+        factor: The same in a basis of their span, [r, p]; r is their numerical rank.
+    """
+
+    with_intercept: DoubleArray
+    without_intercept: DoubleArray
+    coordinates: DoubleArray
     factor: DoubleArray
 
 
-def spans_of(features: np.ndarray) -> Spans:
-    """Compute the spans of features [n, p] with and without an intercept.
+def spans_of(given: Standardised, components: DoubleArray) -> Spans:
+    """Measure what the spans of features [n, p] hold of orthonormal components [n, k].
 
-    Columns are scaled to unit length first, so that no column counts less than another. Singular
-    values within the rounding of the features' own type count as zero: of float32, or of float64
-    for features of that type and for integers.
+    Columns are scaled to the same length first, so that no column counts less than another.
+    Singular values within the rounding of the features' own type count as zero: of float32, or of
+    float64 for features of that type and for integers.
     """
-    count = len(features)
-    # As for ``subspace.numerical_rank``; shorter types count as float32.
-    short = features.dtype.kind == "f" and features.dtype != np.float64
-    tolerance = relative_tolerance(features.shape, np.float32 if short else np.float64)
-    units, _ = _scale(features)
-    means = units.mean(axis=0)
-    columns = units - means
-    centred = _orthonormalise(columns, _rounding(units, features.dtype), tolerance)
-    # F = C R + 1 mᵀ lies in the span of C and the constant: a small factor has all of its span.
+    count, size = given.units.shape
     constant = np.full((count, 1), 1.0 / math.sqrt(count))
-    both = np.concatenate([centred, constant], axis=1)
-    factor = centred.T @ columns
-    whole = np.concatenate([factor, math.sqrt(count) * means[None, :]])
+    # All that follows depends on inner products alone, and those of the triangle are the same.
+    triangle = np.linalg.qr(np.concatenate([constant, given.units, components], axis=1), "r")
+    constant, units, components = np.split(triangle, [1, size + 1], axis=1)
+    left, values, _ = np.linalg.svd(units, full_matrices=False)
+    least = max(given.tolerance * values.max(initial=0.0), math.sqrt(count) * given.noise)
+    basis = left[:, values > least]
+    coordinates = np.zeros((len(triangle), len(given.varying)))
+    coordinates[:, given.varying] = units * given.deviations[given.varying]
+    factor = basis.T @ coordinates
+    # F = C R + 1 mᵀ lies in the span of C and the constant: a small factor has all of its span.
+    both = np.concatenate([basis, constant], axis=1)
+    whole = np.concatenate([factor, math.sqrt(count) * given.means[None, :]])
     lengths = np.linalg.norm(whole, axis=0)
-    left, sizes, _ = scipy.linalg.svd(
+    left, values, _ = np.linalg.svd(
         whole / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False
     )
-    return Spans(centred, both @ left[:, sizes > tolerance * sizes[0]], factor)
-
-
-def captured(span: DoubleArray, components: DoubleArray) -> DoubleArray:
-    """Return ‖Qᵀu_j‖² of each component u_j [n, k] in an orthonormal span Q [n, r]: [k] in [0, 1].
-
-    The mean over the leading k is one minus the subspace distance (Le Lan et al. 2023).
-    """
-    shares: DoubleArray = np.minimum(np.sum(np.square(span.T @ components), axis=0), 1.0)
-    return shares
-
-
-def standardise(features: np.ndarray) -> DoubleArray:
-    """Return features [n, p] with mean zero and standard deviation one; constant units are zero."""
-    units, _ = _scale(features)
-    centred = units - units.mean(axis=0)
-    deviations = centred.std(axis=0)
-    varying = deviations > _rounding(units, features.dtype)
-    found: DoubleArray = np.where(varying, centred / np.where(varying, deviations, 1.0), 0.0)
-    return found
+    raw = both @ left[:, values > given.tolerance * values[0]]
+    shares = [np.minimum(np.sum(np.square(q.T @ components), axis=0), 1.0) for q in (both, raw)]
+    return Spans(*shares, coordinates, factor)
 
 
 def held_out(units: DoubleArray, components: DoubleArray, seed: int = 0) -> DoubleArray:
     """Return the R² of components [n, k] at states held out from a linear map of units: [k].
 
-    Half of the states fit a ridge regression of standardised units [n, p], whose penalty
+    Half of the states fit a ridge regression of standardised units [n, v], whose penalty
     leave-one-out chooses; the others are predicted. Both halves are averaged. Units beyond what the
     states can fit do not raise the R². Unlike the captured share it depends on how units are mixed.
     """
@@ -157,24 +199,27 @@ class Health:
     rounded: float
 
 
-def examine(features: np.ndarray, units: DoubleArray, spans: Spans) -> Health:
+def examine(features: np.ndarray, given: Standardised, spans: Spans) -> Health:
     """Compute the health of features [n, p], whose standardised units and spans are known."""
-    varying = units.any(axis=0)
-    alike = (np.abs(np.triu(units.T @ units, 1)) / len(units) > _DUPLICATE).any(axis=0)
-    scaled, exponents = _scale(features)
-    largest = int(exponents.max())
-    doubles = np.ldexp(scaled, exponents - largest)
-    deviations = doubles.std(axis=0)
+    varying, lengths = given.varying, np.linalg.norm(spans.coordinates, axis=0)
+    directions = spans.coordinates / np.where(varying, lengths, 1.0)
+    alike = (np.abs(np.triu(directions.T @ directions, 1)) > _DUPLICATE).any(axis=0)
+    largest = int(given.exponents.max())
+    powers = np.ldexp(1.0, given.exponents - largest)
+    means, deviations = given.means * powers, given.deviations * powers
     spread = math.sqrt(np.mean(np.square(deviations)))
     rank, sizes, balanced = len(spans.factor), np.zeros(0), np.zeros(0)
     if rank:
-        sizes = scipy.linalg.svdvals(np.ldexp(spans.factor, exponents - largest))
+        sizes = scipy.linalg.svdvals(spans.factor * powers)
         lengths = np.linalg.norm(spans.factor, axis=0)
         median = float(np.quantile(deviations[varying], 0.5, method="lower"))
         weights = np.minimum(deviations / max(median, np.finfo(np.float64).tiny), 1.0)
         balanced = scipy.linalg.svdvals(
             spans.factor * (weights / np.where(lengths > 0.0, lengths, 1.0))
         )
+    whole = np.concatenate([math.sqrt(len(features)) * means[None, :], spans.coordinates * powers])
+    raw, found = np.zeros(min(features.shape)), scipy.linalg.svdvals(whole)
+    raw[: len(found)] = found[: len(raw)]
     # A unit may be within the rounding of others.
     sizes = sizes[sizes > np.finfo(np.float64).eps * sizes.max(initial=0.0)]
     eigenvalues = np.square(sizes)
@@ -182,21 +227,21 @@ def examine(features: np.ndarray, units: DoubleArray, spans: Spans) -> Health:
     if len(sizes) >= 3:
         index = np.log(np.arange(1, len(sizes) + 1))
         alpha = -float(np.polyfit(index, np.log(eigenvalues), 1)[0])
-    activations = np.abs(doubles).mean(axis=0) if doubles.min() >= 0.0 else deviations
+    activations = means if features.min() >= 0 else deviations
     quiet = ~varying | (activations <= DORMANT * activations.mean())
     return Health(
         rank=rank,
         effective_rank=_exponential_entropy(sizes),
         balanced_rank=_exponential_entropy(balanced),
-        rankme=_exponential_entropy(_singular_values(doubles), _RANKME),
+        rankme=_exponential_entropy(raw, _RANKME),
         stable_rank=float(np.sum(eigenvalues) / eigenvalues[0]) if len(sizes) else 0.0,
         alpha=alpha,
         condition=float(sizes[0] / sizes[-1]) if len(sizes) else math.inf,
         spread=math.ldexp(spread, largest),
-        offset=math.sqrt(np.mean(np.square(doubles.mean(axis=0)))) / (spread or 1.0),
+        offset=math.sqrt(np.mean(np.square(means))) / (spread or 1.0),
         dormant=float(quiet.mean()),
         duplicated=float(alike.mean()),
-        rounded=float((~varying & (np.ptp(doubles, axis=0) > 0.0)).mean()),
+        rounded=float((~varying & (features != features[0]).any(axis=0)).mean()),
     )
 
 
@@ -237,7 +282,7 @@ def find_aliases(units: DoubleArray, pairs: Pairs) -> tuple[float, npt.NDArray[n
     the median distance.
 
     Args:
-        units: Standardised features, [n, p], so that no unit hides others by its scale.
+        units: Standardised units, [n, v], so that no unit hides others by its scale.
         pairs: The drawn states.
 
     Returns:
@@ -266,52 +311,6 @@ def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
     found: DoubleArray = np.sqrt(squares, out=squares)
     found[np.arange(len(chosen)), chosen] = np.inf
     return found
-
-
-def _scale(features: np.ndarray) -> tuple[DoubleArray, npt.NDArray[np.int32]]:
-    """Divide units by 2^e, exactly, so that squares neither over- nor underflow; return e, [p]."""
-    doubles = features.astype(np.float64)
-    exponents = np.frexp(np.abs(doubles).max(axis=0))[1]
-    return np.ldexp(doubles, -exponents), exponents
-
-
-def _rounding(units: DoubleArray, kind: np.dtype) -> DoubleArray:
-    """Return the standard deviation, [p], that rounding alone can give a constant column.
-
-    It is one unit in the last place of the features' type either way; integers are exact in double
-    precision.
-    """
-    unit = float(np.finfo(kind if kind.kind == "f" else np.float64).eps)
-    found: DoubleArray = unit * np.abs(units).mean(axis=0)
-    return found
-
-
-def _orthonormalise(columns: DoubleArray, least: DoubleArray, tolerance: float) -> DoubleArray:
-    """Return an orthonormal basis of columns [n, p] whose deviation is above ``least``."""
-    lengths, rounded = np.linalg.norm(columns, axis=0), math.sqrt(len(columns)) * least
-    kept = lengths > rounded
-    if not kept.any():
-        return columns[:, :0]
-    columns = columns[:, kept] / lengths[kept]
-    left, values, _ = scipy.linalg.svd(columns, full_matrices=False, overwrite_a=True)
-    # Columns carry the rounding of their means.
-    noise = float(np.median(rounded[kept] / lengths[kept]))
-    basis: DoubleArray = left[:, values > max(tolerance * values[0], noise)]
-    return basis
-
-
-def _smaller_gram(matrix: DoubleArray) -> DoubleArray:
-    """Return the Gram matrix of columns or rows, whichever are fewer."""
-    tall = matrix.shape[0] > matrix.shape[1]
-    gram: DoubleArray = matrix.T @ matrix if tall else matrix @ matrix.T
-    return gram
-
-
-def _singular_values(matrix: DoubleArray) -> DoubleArray:
-    """Return singular values, exact to 10⁻⁷ of the largest, which is RankMe's ε."""
-    squares = scipy.linalg.eigvalsh(_smaller_gram(matrix))
-    values: DoubleArray = np.sqrt(np.maximum(squares, 0.0))
-    return values
 
 
 def _exponential_entropy(values: DoubleArray, floor: float = 0.0) -> float:

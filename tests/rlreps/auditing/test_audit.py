@@ -10,7 +10,6 @@ import pytest
 import rlreps
 from rlreps.app.main import main
 from rlreps.auditing.measures import (
-    captured,
     draw_pairs,
     examine,
     find_aliases,
@@ -96,15 +95,20 @@ def sound(truth, random):
 # Spans.
 
 
+def rank_of(features):
+    return len(spans_of(standardise(features), np.zeros((len(features), 1))).factor)
+
+
 def test_captured_shares_are_those_of_least_squares_with_and_without_an_intercept(truth, sound):
-    components, spans = truth.principal.basis[:, :6].astype(np.float64), spans_of(sound + 2.0)
-    for span, columns in (
-        (spans.centred, np.column_stack([sound, np.ones(STATES)])),
-        (spans.raw, sound + 2.0),
+    components = truth.principal.basis[:, :6].astype(np.float64)
+    spans = spans_of(standardise(sound + 2.0), components)
+    for shares, columns in (
+        (spans.with_intercept, np.column_stack([sound, np.ones(STATES)])),
+        (spans.without_intercept, sound + 2.0),
     ):
         fitted = columns @ np.linalg.lstsq(columns, components, rcond=None)[0]
         missed = np.sum((components - fitted) ** 2, axis=0)
-        np.testing.assert_allclose(captured(span, components), 1.0 - missed, atol=1e-9)
+        np.testing.assert_allclose(shares, 1.0 - missed, atol=1e-9)
 
 
 def test_no_shift_or_invertible_map_changes_what_is_captured_with_an_intercept(truth, random):
@@ -130,9 +134,7 @@ def test_the_distance_is_one_minus_the_mean_captured_share(truth, sound):
 def test_units_beyond_the_rank_add_nothing(truth, sound):
     alike = np.concatenate([sound, sound[:, :4] @ np.ones((4, 3)), np.full((STATES, 1), 1e7)], 1)
     for given in (alike, alike.astype(np.float32)):
-        spans = spans_of(given)
-        assert spans.centred.shape[1] == np.linalg.matrix_rank(sound - sound.mean(axis=0))
-        np.testing.assert_allclose(spans.centred.T @ spans.centred, np.eye(UNITS), atol=1e-5)
+        assert rank_of(given) == np.linalg.matrix_rank(sound - sound.mean(axis=0))
 
 
 @pytest.mark.parametrize("condition", [1e3, 1e9, 1e12])
@@ -154,7 +156,7 @@ def test_features_hold_what_their_own_type_tells_from_rounding(truth, random, co
 def test_the_rounding_of_means_adds_little_rank(sound, random, kind):
     features = sound[:, :3] @ random.normal(size=(3, 40)) + 1e4
     # Beside those few units that vary least.
-    assert 3 <= spans_of(features.astype(kind)).centred.shape[1] <= 5
+    assert 3 <= rank_of(features.astype(kind)) <= 5
 
 
 @pytest.mark.parametrize("factor", [1e200, 1e160, 1e-160, 1e-200, 1e-310])
@@ -171,11 +173,12 @@ def test_any_finite_scale_is_a_scale_and_nothing_else(truth, sound, factor):
 
 def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
     components = truth.principal.basis[:, :10].astype(np.float64)
-    span = spans_of(random.normal(size=(STATES, 100))).centred
-    assert captured(span, components).mean() == pytest.approx(100 / (STATES - 1), abs=0.05)
-    assert held_out(standardise(span), components).mean() < 0.1
+    noise = standardise(random.normal(size=(STATES, 100)))
+    shares = spans_of(noise, components).with_intercept
+    assert shares.mean() == pytest.approx(100 / (STATES - 1), abs=0.05)
+    assert held_out(noise.units, components).mean() < 0.1
     np.testing.assert_allclose(
-        held_out(standardise(components[:, :5]), components[:, :5]), 1.0, atol=1e-3
+        held_out(standardise(components[:, :5]).units, components[:, :5]), 1.0, atol=1e-3
     )
 
 
@@ -200,12 +203,11 @@ def test_a_large_mean_in_single_precision_is_an_offset_and_no_collapse(truth, so
         assert found.leading() > 0.98
     # Integers are exact.
     whole = 1_000_000_000 + np.rint(100.0 * sound).astype(np.int64)
-    assert spans_of(whole).centred.shape[1] == UNITS
+    assert rank_of(whole) == UNITS
 
 
 def test_half_precision_keeps_its_rank(sound):
-    half = spans_of(sound.astype(np.float16)).centred
-    assert half.shape[1] == UNITS
+    assert rank_of(sound.astype(np.float16)) == UNITS
 
 
 def test_components_of_a_truth_that_is_centred_by_rows_may_be_the_constant(truth, sound):
@@ -230,7 +232,8 @@ def of_spectrum(values, random):
 
 
 def health_of(features):
-    return examine(features, standardise(features), spans_of(features))
+    given = standardise(features)
+    return examine(features, given, spans_of(given, np.zeros((len(features), 1))))
 
 
 def test_ranks_and_the_slope_are_those_of_known_spectra(random):
@@ -276,18 +279,84 @@ def test_dormant_and_repeated_units_are_counted(random):
 def test_aliases_are_the_states_that_features_do_not_tell_apart(truth, sound):
     rows = truth.principal.basis * truth.principal.singular_values
     pairs = draw_pairs(rows.astype(np.float64), np.random.default_rng(0))
-    assert find_aliases(standardise(sound), pairs)[0] == 0.0
+    assert find_aliases(standardise(sound).units, pairs)[0] == 0.0
     # Neighbours in the truth may be one in the features.
     alike = sound.copy()
     alike[101] = alike[100]
-    assert find_aliases(standardise(alike), pairs)[0] == 0.0
+    assert find_aliases(standardise(alike).units, pairs)[0] == 0.0
     merged = sound.copy()
     merged[100:110] = merged[20:30]
-    share, found = find_aliases(standardise(merged), pairs)
+    share, found = find_aliases(standardise(merged).units, pairs)
     assert share == pytest.approx(20 / STATES)
     assert {frozenset(pair) for pair in found.tolist()} == {
         frozenset((20 + k, 100 + k)) for k in range(10)
     }
+
+
+AWKWARD = {
+    "condition 1e8": lambda wave, mix: (wave * np.geomspace(1.0, 1e-8, 30) @ mix).astype(
+        np.float32
+    ),
+    "scales": lambda wave, mix: wave * np.where(np.arange(30) % 2, 1e-6, 1e6),
+    "twice": lambda wave, mix: np.repeat(wave[:, ::2], 2, axis=1).astype(np.float32),
+    "constants": lambda wave, mix: np.c_[wave, np.full((STATES, 2), 0.1), np.zeros(STATES)],
+    "rank 5": lambda wave, mix: wave[:, :5] @ mix[:5],
+    "more units than states": lambda wave, mix: np.random.default_rng(4).normal(size=(STATES, 200)),
+}
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_features_are_measured_as_by_decompositions_of_all_states(truth, random, name):
+    components = truth.principal.basis[:, :50].astype(np.float64)
+    mixing = np.linalg.qr(random.normal(size=(30, 30)))[0]
+    wave = np.c_[10.0 * components[:, :20], random.normal(size=(STATES, 10))]
+    features = AWKWARD[name](wave, mixing)
+    found = rlreps.audit(features, truth).findings["features"]
+    doubles = features.astype(np.float64)
+    centred = doubles - doubles.mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=0)
+    columns = (centred / np.where(lengths > 1e-9, lengths, np.inf))[:, lengths > 1e-9]
+    left, values, _ = np.linalg.svd(columns, full_matrices=False)
+    kept = values > 10.0 * np.finfo(features.dtype).eps * STATES**0.5 * values[0]
+    assert found.health.rank == kept.sum()
+    span = np.c_[left[:, kept], np.full(STATES, STATES**-0.5)]
+    shares = np.sum((span.T @ components) ** 2, axis=0)
+    np.testing.assert_allclose(found.components, np.minimum(shares, 1.0), rtol=0.0, atol=1e-9)
+    shares = np.linalg.svd(doubles, compute_uv=False)
+    shares = shares / shares.sum() + 1e-7
+    rankme = np.exp(-np.sum(shares * np.log(shares)))
+    assert found.health.rankme == pytest.approx(rankme, rel=1e-9)
+    alike = np.triu(np.abs(columns.T @ columns), 1) > 0.999
+    assert found.health.duplicated == alike.any(axis=0).sum() / features.shape[1]
+    # Ridge regressions of either half by least squares, their penalties by refitting.
+    scaled = columns * STATES**0.5
+    halves = np.array_split(np.random.default_rng(0).permutation(STATES), 2)
+    scores = []
+    for train, test in (halves, halves[::-1]):
+        ridges = [
+            fit_ridge(scaled[train], components[train], 10.0**power) for power in range(-8, 2)
+        ]
+        best = np.argmin([error for _, error in ridges], axis=0)
+        missed = [(components[test] - predict(scaled[test])) ** 2 for predict, _ in ridges]
+        spread = np.sum((components[test] - components[test].mean(axis=0)) ** 2, axis=0)
+        of_all = 1.0 - np.sum(missed, axis=1) / spread
+        scores.append(np.maximum(of_all[best, np.arange(50)], -1.0))
+    np.testing.assert_allclose(found.held_out, np.mean(scores, axis=0), rtol=0.0, atol=1e-6)
+
+
+def fit_ridge(features, targets, share):
+    """Return predictions of a ridge regression, and the errors of leaving each row out."""
+    centre = features.mean(axis=0)
+    size = features.shape[1]
+    root = np.sqrt(share) * np.linalg.norm(features - centre, 2)
+    rows = np.r_[features - centre, root * np.eye(size)]
+    whole = np.c_[rows, np.r_[np.ones(len(features)), np.zeros(size)]]
+    zeros = np.zeros((size, targets.shape[1]))
+    weights = np.linalg.lstsq(whole, np.r_[targets, zeros], rcond=None)[0]
+    leverages = np.sum(np.linalg.qr(whole)[0][: len(features)] ** 2, axis=1)
+    missed = targets - whole[: len(features)] @ weights
+    error = np.mean((missed / (1.0 - leverages)[:, None]) ** 2, axis=0)
+    return lambda given: (given - centre) @ weights[:-1] + weights[-1], error
 
 
 # Defects.
@@ -432,9 +501,10 @@ def test_a_function_may_depend_on_the_batch_by_rounding(truth):
     assert found.findings["features"].defects[0].name == "collapsed"
 
 
+@pytest.mark.parametrize("value", [1.0, 0.1])
 @pytest.mark.parametrize("units", [1, 2, 4])
-def test_constant_features_hold_nothing(truth, units):
-    found = rlreps.audit(np.ones((STATES, units)), truth).findings["features"]
+def test_constant_features_hold_nothing(truth, units, value):
+    found = rlreps.audit(np.full((STATES, units), value), truth).findings["features"]
     assert found.leading() == pytest.approx(0.0, abs=1e-12)
     assert [each.name for each in found.defects] == ["collapsed"]
     assert found.defects[0].found == "no unit varies over the states"
