@@ -74,7 +74,7 @@ def standardise(features: np.ndarray) -> Standardised:
     varying = deviations > rounding
     shares = rounding[varying] / deviations[varying]
     return Standardised(
-        units=units[:, varying] / deviations[varying],
+        units=np.compress(varying, units, axis=1) / deviations[varying],
         varying=varying,
         exponents=exponents,
         means=means,
