@@ -129,8 +129,10 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
         whole / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False
     )
     raw = both @ left[:, values > given.tolerance * values[0]]
-    shares = [np.minimum(np.sum(np.square(q.T @ components), axis=0), 1.0) for q in (both, raw)]
-    return Spans(*shares, coordinates, factor)
+    with_intercept, without = (
+        np.minimum(np.sum(np.square(span.T @ components), axis=0), 1.0) for span in (both, raw)
+    )
+    return Spans(with_intercept, without, coordinates, factor)
 
 
 def held_out(units: DoubleArray, components: DoubleArray, seed: int = 0) -> DoubleArray:
@@ -305,9 +307,10 @@ def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
     """Return distances of chosen rows from all rows [n, k], [chosen, n]; infinite from itself."""
     lengths = np.sum(np.square(rows), axis=1)
     both = lengths[chosen][:, None] + lengths[None, :]
-    squares = both - 2.0 * rows[chosen] @ rows.T
-    # Differences below the rounding of the lengths are zero.
-    squares[squares <= 1e-12 * both] = 0.0
+    squares = -2.0 * rows[chosen] @ rows.T
+    squares += both
+    both *= 1e-12
+    squares *= squares > both  # Differences below the rounding of the lengths are zero.
     found: DoubleArray = np.sqrt(squares, out=squares)
     found[np.arange(len(chosen)), chosen] = np.inf
     return found
