@@ -262,6 +262,10 @@ def from_json(
             raise InputError(f"expected {expected}, got {plain!r}")
         return plain
 
+    known = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+    other = [name for name in stored if name not in known]
+    expected = f"the fields {', '.join(known)} of {cls.__name__}"
+    require(not other, expected, ", ".join(other))
     try:
         return cls(**{name: value(name, found) for name, found in stored.items()})
     except InputError:

@@ -9,12 +9,12 @@ import difflib
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from rlreps.app.options import number_or_text
 from rlreps.config import as_json, from_json, options
-from rlreps.encoders import ENCODERS
+from rlreps.encoders import EVERY_ENCODER
 from rlreps.errors import InputError, require, require_choice
 from rlreps.losses import OBJECTIVES
 from rlreps.training import Optimizer
@@ -26,7 +26,7 @@ FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
 _CHOICES: dict[str, tuple[str, dict[str, type]]] = {
     "method": ("objective", OBJECTIVES),
-    "encoder": ("encoder", ENCODERS),
+    "encoder": ("encoder", EVERY_ENCODER),
 }
 """Field that names a class → (the configuration's part, name → class)."""
 
@@ -133,7 +133,12 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
     for field, value in values.items():
         part, _, inner = field.rpartition(".")
         if field not in _CHOICES:
-            (stored[part] if part else stored)[inner] = value
+            own = stored[part] if part else stored
+            # ``hidden`` is several numbers in some encoders and one number in others.
+            several = _has_several(METHODS.get(own.get("name"), TrainingConfig), inner)
+            if isinstance(value, tuple) and len(value) == 1 and not several:
+                (value,) = value
+            own[inner] = value
     return from_json(TrainingConfig, stored, METHODS)
 
 
@@ -150,21 +155,23 @@ def as_text(value: FieldValue) -> str:
 
 
 @functools.cache
-def sweepable_fields() -> Mapping[str, Any]:
-    """Map the name of every field that can be swept to its default in a class that has it."""
-    parts = {
-        "objective": OBJECTIVES.values(),
-        "encoder": ENCODERS.values(),
-        "optimizer": [Optimizer],
-    }
-    found = {
-        **dict.fromkeys(_CHOICES),
-        **{each.name: each.default for each in options(TrainingConfig) if each.name not in parts},
-    }
+def sweepable_fields() -> Mapping[str, bool]:
+    """Map every field that can be swept to whether it has several numbers in any class."""
+    parts: dict[str, Iterable[type]] = {"optimizer": [Optimizer]}
+    parts |= {part: classes.values() for part, classes in _CHOICES.values()}
+    plain = [each.name for each in options(TrainingConfig) if each.name not in parts]
+    found = dict.fromkeys([*_CHOICES, *plain], False)
     for part, classes in parts.items():
         for cls in classes:
-            found |= {f"{part}.{each.name}": each.default for each in options(cls)}
+            for each in options(cls):
+                name = f"{part}.{each.name}"
+                found[name] = found.get(name, False) or _has_several(cls, each.name)
     return found
+
+
+def _has_several(cls: type, name: str) -> bool:
+    """Tell whether a field of a class has several numbers."""
+    return any(each.name == name and isinstance(each.default, tuple) for each in options(cls))
 
 
 def _short(field: str) -> str:
@@ -175,11 +182,11 @@ def _dashed(field: str) -> str:
     return field.replace("_", "-")
 
 
-def _value(text: str, default: Any) -> FieldValue:
-    """Read a value; read several numbers if the field's default has several."""
+def _value(text: str, several: bool) -> FieldValue:
+    """Read a value, or several numbers."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if isinstance(default, tuple):
+    if several:
         return tuple(map(number_or_text, text.split()))  # type: ignore[arg-type]
     value = number_or_text(text)
     return value.replace("-", "_") if isinstance(value, str) else value

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rlreps.app.job import run_job
-from rlreps.app.jobs.train import Train
+from rlreps.app.jobs.train import CHOICES, Train
 from rlreps.app.main import main
-from rlreps.config import as_json
+from rlreps.config import as_json, options
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Explicit, Naive
@@ -17,6 +17,7 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.study.compare import compare
 from rlreps.study.grid import (
     SweepConfig,
+    as_text,
     parse_grid,
 )
 from rlreps.study.sweep import (
@@ -68,6 +69,21 @@ def test_methods_and_their_options_are_swept_together():
     assert config.points[0].config.objective == dataclasses.replace(base, gradient_rows=20)
 
 
+def test_every_method_and_encoder_of_the_command_is_swept_with_its_options():
+    for field, part in (("method", "objective"), ("encoder", "encoder")):
+        (classes,) = (each.classes for each in CHOICES.values() if each.flag == field)
+        found = sweep(f"{field}={','.join(classes)}").points
+        assert [type(getattr(point.config, part)) for point in found] == [*classes.values()]
+        for name, cls in classes.items():
+            for option in options(cls):
+                text = f"{part}.{option.name}={as_text(option.default)}"
+                (point,) = sweep(f"{field}={name}", text).points
+                assert getattr(getattr(point.config, part), option.name) == option.default
+    # One number is several numbers where an encoder has them.
+    found = sweep("encoder=mlp,convolutional", "hidden=16,32").points
+    assert [point.config.encoder.hidden for point in found] == [(16,), (32,), 16, 32]
+
+
 def test_what_the_base_says_of_swept_fields_does_not_matter():
     first, second = (sweep("seed=3,4", seed=seed) for seed in (0, 9))
     assert first == second
@@ -82,7 +98,7 @@ def test_what_the_base_says_of_swept_fields_does_not_matter():
         (["num-featurs=3"], "got 'num-featurs'; did you mean num-features[?]$"),
         (
             ["method=explicit,naive", "kappa0=1.5"],
-            r"the fields of Explicit, got .*'kappa0' \(at the point method=",
+            r"the fields .*weight_start, .* of Explicit, got 'kappa0' \(at the point method=",
         ),
     ],
 )
