@@ -68,8 +68,9 @@ class AgentConfig:
         evaluation_episodes: Episodes of an evaluation, apart from training.
         checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
             None is the largest multiple within a quarter of the run, or ``evaluate_every``.
-            Checkpoints are at least a second apart. Environments of Gymnasium and dm_env begin new
-            episodes every ``checkpoint_every`` steps, since their state cannot be saved.
+            Checkpoints that would take more than about 5 % of the time are left out. Environments
+            of Gymnasium and dm_env begin new episodes every ``checkpoint_every`` steps, since their
+            state cannot be saved.
         seed: Seed of the first agent.
         num_seeds: Number of agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
     """

@@ -6,8 +6,8 @@ One call steps the environments of all agents. Steps between updates need a comp
 actions alone. At the end of a period, one compiled call remembers all of its outcomes, learns if an
 update is due, and chooses the next actions. The state of such an environment cannot be saved. So
 that a run resumed from a checkpoint is bit-identical to one that never stopped, both reset the
-environments at every checkpoint, with seeds that depend on the agent's seed and the step. Running
-episodes end there, as by a time limit, and count in no return.
+environments every ``checkpoint_every`` steps, with seeds that depend on the agent's seed and the
+step. Running episodes end there, as by a time limit, and count in no return.
 """
 
 import dataclasses
@@ -168,7 +168,7 @@ class HostProgram(AgentProgram):
             self._evaluation.close()
 
     def _step(self, acting: Acting, step: int) -> tuple[Acting, TimeStep]:
-        """Take a step; at a checkpoint, or if environments are not at this step, begin episodes.
+        """Take a step; begin episodes every ``checkpoint_every`` steps, or where none stand here.
 
         At step 0, environments that are elsewhere are reset and then take the step.
         """
@@ -225,12 +225,12 @@ def make_agent_for(config: AgentConfig, **own: Any) -> DQN:
     if world is not None:
         sight, actions = observation_struct(world), world.num_actions
     else:
-        # Checkpoints, which cut episodes, must leave whole sequences.
+        # What cuts episodes must leave whole sequences.
         least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
         require(
             config.checkpoint_period >= least,
-            f"checkpoint_every >= {least} for {config.environment}, whose episodes are cut at "
-            f"checkpoints ({_SEQUENCES_BETWEEN_CUTS} sequences of {config.sequence_length} rows of "
+            f"checkpoint_every >= {least} for {config.environment}, whose episodes it cuts "
+            f"({_SEQUENCES_BETWEEN_CUTS} sequences of {config.sequence_length} rows of "
             f"{config.num_envs} environments)",
             config.checkpoint_period,
         )

@@ -93,8 +93,8 @@ def _described(summary: Mapping[str, Any]) -> str:
     auxiliary = summary["auxiliary"]
     return (
         f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
-        f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s "
-        f"({format_number(summary['steps_per_second'])} a second)"
+        f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s with "
+        f"compilation ({format_number(summary['steps_per_second'])} a second without)"
     )
 
 

@@ -115,12 +115,12 @@ class Line:
             points = (known == pattern[:, None]).all(axis=0)
             interval = interquartile_mean_interval if middle else mean_interval
             parts[:, points] = interval(table[pattern][:, points])
+            if pattern.sum() < FEWEST_BANDED:
+                parts[1:, points] = np.nan
         if within is not None:
             parts[1:] = np.clip(parts[1:], *within)
-        if len(table) < FEWEST_BANDED:
-            parts[1:] = np.nan
-            if len(table) > 1:
-                others = {"runs": np.where(known, table, np.nan), **others}
+        if 1 < len(table) < FEWEST_BANDED:
+            others = {"runs": np.where(known, table, np.nan), **others}
         return cls(label=label, x=x, mean=parts[0], low=parts[1], high=parts[2], **others)
 
 

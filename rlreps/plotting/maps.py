@@ -192,6 +192,7 @@ def plot_slices(
     )
     at, maps = plane.cell(places[:, :2]), {}
     matches: dict[str, ArrayLike] = {}
+    told = set[str]()
     for name, given in components.items():
         table = np.asarray(given, np.float64)
         require(table.ndim == 2 and len(table) == len(at), f"{name!r} [{len(at)}, k]", table.shape)
@@ -199,8 +200,9 @@ def plot_slices(
             here = slices.ravel() == chosen
             said = _spell_slice(grid.names[2:], others[chosen], values or {})
             label = said if len(components) == 1 else f"{name}: {said}"
-            if cosines and name in cosines and not any(each.startswith(name) for each in matches):
+            if cosines and name in cosines and name not in told:
                 matches[label] = cosines[name]
+                told.add(name)
             maps[label] = _cell_means(table[here], at[here], plane.num_cells)
     return plot_components(maps, grid=plane, cosines=matches)
 

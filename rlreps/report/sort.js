@@ -4,6 +4,7 @@ const plain = text => [...text].map(each => each === "⁻" ? "-" : digits.includ
 function valueOf(cell) {
   const text = cell.textContent.replace(/(\d),(?=\d{3})/g, "$1").replace(/−/g, "-");
   if (/^(∞|never)/.test(text)) return Infinity;
+  if (text.startsWith("-∞")) return -Infinity;
   const found = text.match(/^(-?\d+(?:\.\d+)?)(?:·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?/);
   return found ? Number(found[1]) * 10 ** Number(plain(found[2] ?? "0")) : text;
 }

@@ -138,10 +138,10 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             of each positive, [n_components, n_features].
         explained_variance_: Variance of the rows along each component, [n_components]. After
             ``fit``: the variance of all rows, by a separate pass, with ddof = 1. After
-            ``partial_fit``: a weighted variance, in which row t of n has weight (t/n)² or, for
-            incremental PCA, all rows have equal weight. It is too low while the components still
-            turn, because the part of a row outside the components' span at that time is lost. It is
-            zero for fewer than two rows.
+            ``partial_fit``: a weighted variance, in which the rows of a call that ends at row t of
+            n have weight (t/n)² or, for incremental PCA, all rows have equal weight. It is too low
+            while the components still turn, because the part of a row outside the components' span
+            at that time is lost. It is zero for fewer than two rows.
         explained_variance_ratio_: ``explained_variance_`` divided by the total variance; zeros if
             the stream is constant.
         singular_values_: Singular values of the centred rows along each component: the square roots

@@ -7,7 +7,8 @@ import numpy as np
 from rlreps.typing import DoubleArray
 
 FADING = 2.0
-"""Exponent of the weights in a stream's variances: the t-th of n rows has weight (t/n)²."""
+"""Exponent of the weights in a stream's variances: rows added up to the t-th of n have weight
+(t/n)²."""
 
 
 class Moments(NamedTuple):
@@ -69,8 +70,9 @@ def take_in(
     Sums of squares along old components are carried over to the span of the new ones; the part
     outside the span is lost. While a basis turns, old rows therefore contribute too little, so
     their weights fade: before rows n + 1, …, n + b are added, the weights are multiplied by (n/(n +
-    b))^fading. Row t then has (t/n)^fading times the weight of the newest row. Within the span
-    everything is exact, including the shift of the mean (Chan, Golub & LeVeque 1983).
+    b))^fading. Rows that were added together, up to row t, then have (t/n)^fading times the weight
+    of the newest rows. Within the span everything is exact, including the shift of the mean (Chan,
+    Golub & LeVeque 1983).
 
     Args:
         moments: Moments of the rows so far.

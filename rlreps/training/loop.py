@@ -1,7 +1,7 @@
 """The one host loop: chunks of updates, evaluations, records, checkpoints and exact resumption.
 
-A ``Program`` defines an update and an evaluation; ``run`` does the rest, for training, streaming
-rules and agents alike. A run that was killed continues from its newest checkpoint and ends
+A ``Program`` defines an update and an evaluation; ``run`` does the rest, for training and agents
+alike. A run that was killed continues from its newest checkpoint and ends
 bit-identical to a run without interruption, provided that a program's results depend on its state
 and the step alone.
 """
@@ -27,8 +27,9 @@ from rlreps.runs.progress import is_visible, progress_bar
 
 State = TypeVar("State")
 
-_LEAST_SECONDS = 1.0
-"""Seconds from one checkpoint to the next: on a GPU, saving took a quarter of a training's time."""
+_LEAST_SECONDS, _REST = 1.0, 19.0
+"""After a checkpoint no other is written for a second, and for 19 times as long as writing it took:
+on a GPU, they took a quarter of a training's time. The last one is always written."""
 
 Figures = Mapping[str, Any]
 """Name → a number, or one for each run, [runs]."""
@@ -81,8 +82,9 @@ class Finished(Generic[State]):
         state: Its last state.
         history: One record per evaluation: ``step``, ``seconds`` and every measure; measures of
             several runs are lists.
-        seconds: Time spent in steps, without compilation and evaluation, over all resumptions.
-        compile_seconds: Time spent compiling, in this process.
+        seconds: Time spent in steps, without evaluation, over all resumptions.
+        compile_seconds: Time spent compiling before the steps, in this process. What a program
+            compiles later counts as steps.
     """
 
     state: State
@@ -108,8 +110,9 @@ def run(
         steps: Total number of steps.
         evaluate_every: Steps between evaluations, and in one call of ``advance``. One evaluation
             precedes the first step and one follows the last.
-        checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``; one that is
-            due within a second of the last is left out. None keeps only the last state.
+        checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``. Checkpoints
+            that would take more than about 5 % of the time are left out. None keeps only the last
+            state.
         folder: Where to log metrics and keep checkpoints.
         loggers: Receive every record, in addition to the loggers that the environment names for a
             folder.
@@ -139,7 +142,7 @@ def run(
             checkpoints = Checkpoints(folder.path / "checkpoints", run=folder.identity)
             latest = checkpoints.latest_step()
         state, step, seconds, compile_seconds = program.init(), 0, 0.0, 0.0
-        said, history, saved = "", list[dict[str, Any]](), -math.inf
+        said, history, next_save = "", list[dict[str, Any]](), -math.inf
         prepared: set[int] = set()
 
         def record(metrics: Figures) -> State:
@@ -152,7 +155,7 @@ def run(
             return measured
 
         def rested() -> bool:
-            return time.monotonic() >= saved + _LEAST_SECONDS
+            return time.monotonic() >= next_save
 
         if checkpoints is not None and latest is not None:
             require(latest <= steps, f"a run of at least its checkpoint's {latest} steps", steps)
@@ -191,8 +194,10 @@ def run(
             if due and folder is not None:
                 due = first_does(rested)
             if checkpoints is not None and (due or step == steps):
+                start = time.monotonic()
                 checkpoints.save(step, program.collect(state))
-                saved = time.monotonic()
+                took = time.monotonic() - start
+                next_save = start + took + max(_LEAST_SECONDS, _REST * took)
             bar(count, program.note(history[-1]))
         if folder is not None:
             wait_for_all()  # From here on, every process can read what process 0 has logged.

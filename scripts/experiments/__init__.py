@@ -59,9 +59,8 @@ def _presets(
     return {"smoke": smoke, "laptop": laptop, "paper": paper, **further}
 
 
-_SMALL_MATRICES: Any = {"shares_devices": True, "one_lapack_thread": True}
-_AGENTS: Any = {**_SMALL_MATRICES, "takes": ["jobs"]}
-_ON_ROWS: Any = {**_SMALL_MATRICES, "takes": ["data"]}
+_AGENTS: Any = {"shares_devices": True, "one_lapack_thread": True, "takes": ["jobs"]}
+_ON_ROWS: Any = {"one_lapack_thread": True, "takes": ["data"]}
 
 EXPERIMENTS: dict[str, Entry] = {
     "synthetic": Entry(

@@ -218,7 +218,10 @@ def mean_returns(config: AgentConfig, steps: DoubleArray, returns: DoubleArray) 
 def _summarise_run(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[str, Any]:
     records = folder.read_metrics()
     last = records[-1]
-    seconds = last["seconds"]
+    # Agents compile in their first steps.
+    warm = records[min(1, len(records) - 2)]
+    seconds = last["seconds"] - warm["seconds"]
+    taken = (last["step"] - warm["step"]) * config.num_seeds
     fits = [np.mean(record["fit_seconds"]) for record in records if "fit_seconds" in record]
     own_task = own.name if own.auxiliary is not None else None
     steps, returns = history(folder, "returns")
@@ -227,8 +230,8 @@ def _summarise_run(config: AgentConfig, folder: RunFolder, own: CustomParts) -> 
         "auxiliary": own_task or _name_objective(config),
         "agents": config.num_seeds,
         "steps": config.steps,
-        "seconds": seconds,
-        "steps_per_second": config.steps * config.num_seeds / seconds if seconds else None,
+        "seconds": last["seconds"],
+        "steps_per_second": taken / seconds if seconds else None,
         "final_returns": last["returns"],
         "final_return": aggregate(last["returns"]),
         "mean_return": aggregate(mean_returns(config, steps, returns)),

@@ -1,6 +1,7 @@
 """Maps: what is drawn where, in which colour, between which limits."""
 
 import functools
+import re
 
 import jax
 import numpy as np
@@ -238,6 +239,10 @@ def test_slices_are_maps_over_a_place_for_each_value_of_the_other_coordinates():
     assert [axes.get_ylabel() for axes in figure.axes[:2]] == ["", "open"]
     one = plot_slices({"truth": values}, grid=grid, cells=cells, most=1)
     assert len(maps_of(one)) == 1
+    # Cosines stand below the first slice of their set, also if its name begins another's.
+    sets = {"run-1": values, "run": values, "truth": values}
+    matched = plot_slices(sets, grid=grid, cells=cells, cosines={"run-1": [0.25], "run": [0.75]})
+    assert re.findall(r"\|cos\| ([\d.]+)", texts(matched)) == ["0.250", "0.750"]
     # The ends of a lattice may be rounded.
     near = BoxGrid((-2e-9, 0.0), (1.0, 1.0), (2, 1))
     assert "e\N{MINUS SIGN}" not in texts(plot_components({"truth": values[:2]}, grid=near))

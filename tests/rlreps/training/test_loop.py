@@ -63,6 +63,7 @@ def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(
     tmp_path, run_folder, monkeypatch
 ):
     monkeypatch.setattr(loop, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_REST", 0.0)
     program = Sums()
     result = finish(run_folder(), program, steps=22)
     assert program.calls == [(0, 4), (4, 4), (8, 4), (12, 4), (16, 4), (20, 2)]
