@@ -2,10 +2,10 @@
 
 η0 is chosen on a part of the rows and scaled by 0.1, 1 and 10; then every rule makes one pass over
 the rows, one at a time. A printed cell is compared with the mean over our runs. Our mean agrees if
-it lies within the printed deviation and rounding, for implicit Krasulina within 0.02. It disagrees
-if its whole 95 % interval lies outside; otherwise the cell is undecided. Comparisons of rules and
-scales pair runs with equal seeds. A spread over scales is a function of means, so its interval uses
-the jackknife's pseudo-values of the runs.
+its whole 95 % interval lies within the printed deviation and rounding, for implicit Krasulina
+within 0.02. It disagrees if its whole interval lies outside; otherwise the cell is undecided.
+Comparisons of rules and scales pair runs with equal seeds. A spread over scales is a function of
+means, so its interval uses the jackknife's pseudo-values of the runs.
 """
 
 import dataclasses
