@@ -374,6 +374,7 @@ class Browser(webdriver.Chrome):
         """Point at a place of an element; x, y in [0, 1] from below left."""
         element = self.find_element(By.ID, name)
         self.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        self.settle()  # Frames move when a click puts them in another order.
         wide, high = element.size["width"], element.size["height"]
         pointer = ActionChains(self, duration=0)
         return pointer.move_to_element_with_offset(element, (x - 0.5) * wide, (0.5 - y) * high)
