@@ -68,9 +68,9 @@ class AgentConfig:
         evaluation_episodes: Episodes of an evaluation, apart from training.
         checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
             None is the largest multiple within a quarter of the run, or ``evaluate_every``.
-            Checkpoints that would take more than about 5 % of the time are left out. Environments
-            of Gymnasium and dm_env begin new episodes every ``checkpoint_every`` steps, since their
-            state cannot be saved.
+            After one, those due within a second, or within 19 times as long as it took to write,
+            are left out. Environments of Gymnasium and dm_env begin new episodes every
+            ``checkpoint_every`` steps, since their state cannot be saved.
         seed: Seed of the first agent.
         num_seeds: Number of agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
     """

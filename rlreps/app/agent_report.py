@@ -94,7 +94,7 @@ def _described(summary: Mapping[str, Any]) -> str:
     return (
         f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
         f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s with "
-        f"compilation ({format_number(summary['steps_per_second'])} a second without)"
+        f"compilation ({format_number(summary['steps_per_second'])} a second between evaluations)"
     )
 
 

@@ -48,6 +48,9 @@ def ridge_by_leave_one_out(
     centre, mean = features.mean(axis=0), targets.mean(axis=0)
     centred = (targets - mean).reshape(len(targets), -1)
     design = features - centre
+    # Divided by a power of two, exactly, squares neither over- nor underflow.
+    exponent = int(np.frexp(np.abs(design).max(initial=0.0))[1])
+    design = np.ldexp(design, -exponent)
     # The triangle of a tall matrix has its singular values and right singular vectors.
     triangle = np.linalg.qr(design, mode="r") if len(design) > design.shape[1] else design
     _, values, right = np.linalg.svd(triangle, full_matrices=False)
@@ -66,8 +69,8 @@ def ridge_by_leave_one_out(
         residuals = (centred - rotated @ (inverse[:, None] * overlap)) / share[:, None]
         errors.append(np.mean(np.square(residuals), axis=0))
     best = np.argmin(errors, axis=0)
-    chosen = strengths[best]
-    weights = right.T @ (inverses[:, best] * overlap)
+    chosen = np.ldexp(strengths[best], 2 * exponent)
+    weights = np.ldexp(right.T @ (inverses[:, best] * overlap), -exponent)
     weights = weights.reshape(features.shape[1:] + targets.shape[1:])
     strength, error = (part.reshape(targets.shape[1:]) for part in (chosen, np.min(errors, axis=0)))
     return Ridge(weights, mean - centre @ weights, strength, error)

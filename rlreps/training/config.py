@@ -40,8 +40,9 @@ class TrainingConfig:
         seed: Seed of the first run.
         num_seeds: Independent runs trained together, seeds ``seed`` … ``seed + num_seeds - 1``.
         evaluate_every: Updates between evaluations against the ground truth.
-        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``. Checkpoints
-            that would take more than about 5 % of the time are left out.
+        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``. After
+            one, those due within a second, or within 19 times as long as it took to write, are left
+            out.
     """
 
     encoder: Encoder = dataclasses.field(default=FourierMLP())

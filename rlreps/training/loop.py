@@ -110,9 +110,9 @@ def run(
         steps: Total number of steps.
         evaluate_every: Steps between evaluations, and in one call of ``advance``. One evaluation
             precedes the first step and one follows the last.
-        checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``. Checkpoints
-            that would take more than about 5 % of the time are left out. None keeps only the last
-            state.
+        checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``. After one,
+            those due within a second, or within 19 times as long as it took to write, are left out.
+            None keeps only the last state.
         folder: Where to log metrics and keep checkpoints.
         loggers: Receive every record, in addition to the loggers that the environment names for a
             folder.

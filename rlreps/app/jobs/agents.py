@@ -218,10 +218,11 @@ def mean_returns(config: AgentConfig, steps: DoubleArray, returns: DoubleArray) 
 def _summarise_run(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[str, Any]:
     records = folder.read_metrics()
     last = records[-1]
-    # Agents compile in their first steps.
-    warm = records[min(1, len(records) - 2)]
-    seconds = last["seconds"] - warm["seconds"]
-    taken = (last["step"] - warm["step"]) * config.num_seeds
+    # Agents compile in the first steps of each process, and where learning begins.
+    spans = np.diff([[each["step"], each["seconds"]] for each in records[1:]], axis=0).reshape(
+        -1, 2
+    )
+    rates = config.num_seeds * spans[:, 0] / np.maximum(spans[:, 1], 1e-3)
     fits = [np.mean(record["fit_seconds"]) for record in records if "fit_seconds" in record]
     own_task = own.name if own.auxiliary is not None else None
     steps, returns = history(folder, "returns")
@@ -231,7 +232,7 @@ def _summarise_run(config: AgentConfig, folder: RunFolder, own: CustomParts) -> 
         "agents": config.num_seeds,
         "steps": config.steps,
         "seconds": last["seconds"],
-        "steps_per_second": taken / seconds if seconds else None,
+        "steps_per_second": float(np.median(rates)) if rates.size else None,
         "final_returns": last["returns"],
         "final_return": aggregate(last["returns"]),
         "mean_return": aggregate(mean_returns(config, steps, returns)),

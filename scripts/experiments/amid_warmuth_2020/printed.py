@@ -108,8 +108,8 @@ class Repeated(NamedTuple):
     def within(self, printed: Printed, rule: str) -> Verdict:
         """Judge that the mean is within the printed spread and rounding.
 
-        It is if its whole interval is, and is not if all of the interval is outside. Implicit
-        Krasulina's mean must be within 0.02, because its printed deviations are close to zero.
+        It is if its whole interval is, and is not if all of the interval is outside. For implicit
+        Krasulina the spread is 0.02, because its printed deviations are close to zero.
         """
         printed = INTENDED if printed == MISPRINT else printed
         distance = _TOLERANCE if rule == IMPLICIT else printed.deviation + _LAST_DIGIT

@@ -81,3 +81,13 @@ def test_awkward_features_are_fitted_as_by_least_squares(kind, rows):
         np.testing.assert_allclose(
             found.predict(features[rows:])[:, column], expected, rtol=0.0, atol=1e-9
         )
+
+
+def test_features_of_any_scale_have_the_same_fit():
+    random = np.random.default_rng(5)
+    features, targets = random.normal(size=(40, 6)), random.normal(size=40)
+    ours = ridge_by_leave_one_out(features, targets)
+    for scale in (2.0**-520, 2.0**510):
+        found = ridge_by_leave_one_out(scale * features, targets)
+        np.testing.assert_allclose(found.weights * scale, ours.weights, rtol=1e-12)
+        np.testing.assert_allclose(found.error, ours.error, rtol=1e-12)

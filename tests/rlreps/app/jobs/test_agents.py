@@ -120,10 +120,12 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     summary = folder.read_summary()
     assert summary["final_returns"] == returns[:, -1].tolist()
     assert summary["mean_return"]["mean"] == pytest.approx(returns[:, 1:].mean())
-    # The first 100 steps of both agents hold the compilation.
-    first, last = (folder.read_metrics()[place]["seconds"] for place in (1, -1))
-    assert summary["steps_per_second"] == pytest.approx(600 / (last - first))
-    assert summary["seconds"] == last
+    # The first 100 steps of both agents hold the compilation; the rate is that of the middle one of
+    # the other hundreds.
+    seconds = [record["seconds"] for record in folder.read_metrics()]
+    middle = sorted(np.diff(seconds[1:]))[1]
+    assert summary["steps_per_second"] == pytest.approx(200 / max(middle, 1e-3))
+    assert summary["seconds"] == seconds[-1]
     # CartPole has no ground truth.
     assert not {"leading_distance", "subspace_distance"} & set(summary)
 
