@@ -87,7 +87,7 @@ def test_features_of_any_scale_have_the_same_fit():
     random = np.random.default_rng(5)
     features, targets = random.normal(size=(40, 6)), random.normal(size=40)
     ours = ridge_by_leave_one_out(features, targets)
-    for scale in (2.0**-520, 2.0**510):
+    for scale in (2.0**-520, 2.0**480):
         found = ridge_by_leave_one_out(scale * features, targets)
         np.testing.assert_allclose(found.weights * scale, ours.weights, rtol=1e-12)
         np.testing.assert_allclose(found.error, ours.error, rtol=1e-12)
