@@ -35,7 +35,7 @@ class Standardised(NamedTuple):
     """The units of features [n, p] that vary, with mean zero and standard deviation one.
 
     A unit varies if its standard deviation is above what rounding alone can give a constant: one
-    unit in the last place of the features' type. Integers are exact in double precision.
+    unit in the last place of the features' type. Integers up to 2^53 are exact in double precision.
 
     Attributes:
         units: The units that vary, [n, v].
@@ -108,7 +108,7 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
 
     Columns are scaled to the same length first, so that no column counts less than another.
     Singular values within the rounding of the features' own type count as zero: of float32, or of
-    float64 for features of that type and for integers.
+    float64 for features of that type and for integers, and at least the share ``given.noise``.
     """
     count, size = given.units.shape
     constant = np.full((count, 1), 1.0 / math.sqrt(count))

@@ -219,10 +219,8 @@ def _summarise_run(config: AgentConfig, folder: RunFolder, own: CustomParts) -> 
     records = folder.read_metrics()
     last = records[-1]
     # Agents compile in the first steps of each process, and where learning begins.
-    spans = np.diff([[each["step"], each["seconds"]] for each in records[1:]], axis=0).reshape(
-        -1, 2
-    )
-    rates = config.num_seeds * spans[:, 0] / np.maximum(spans[:, 1], 1e-3)
+    taken, spent = (np.diff([each[name] for each in records[1:]]) for name in ("step", "seconds"))
+    rates = config.num_seeds * taken / np.maximum(spent, 1e-3)
     fits = [np.mean(record["fit_seconds"]) for record in records if "fit_seconds" in record]
     own_task = own.name if own.auxiliary is not None else None
     steps, returns = history(folder, "returns")

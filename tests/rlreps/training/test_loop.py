@@ -73,9 +73,12 @@ def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(
     assert result.history[-1]["last"] == 21.0
     assert result.history[-1]["sum"] == [sum(k**2 for k in range(22)) + part for part in (0, 1)]
     assert sorted(int(e.name) for e in (tmp_path / "checkpoints").iterdir()) == [16, 22]
-    monkeypatch.setattr(loop, "_LEAST_SECONDS", 1e6)
-    finish(run_folder(tmp_path / "rare"), steps=22)
-    assert sorted(int(e.name) for e in (tmp_path / "rare/checkpoints").iterdir()) == [8, 22]
+    # The first and the last are written, whatever they cost.
+    for rule in ("_LEAST_SECONDS", "_REST"):
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, rule, 1e9)
+            finish(run_folder(tmp_path / rule), steps=22)
+        assert sorted(int(e.name) for e in (tmp_path / rule / "checkpoints").iterdir()) == [8, 22]
     # NaN is null on disk and NaN in memory.
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1], parse_constant=pytest.fail)["ratio"] == [None, 1.0]
