@@ -7,21 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rlreps.agents.config import AgentConfig, load_compiled_environment
+from rlreps.agents.host_observations import map_observations
+from rlreps.agents.hosts import make_environment
 from rlreps.app.job import Printed
 from rlreps.app.jobs.agents import load_agent_config, load_agents
 from rlreps.app.options import Choice, Switch
 from rlreps.config import as_json
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs
-from rlreps.errors import InputError, require, require_interval
+from rlreps.errors import require, require_interval
 from rlreps.files import require_output
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
+from rlreps.successor.fitting.recording import Policy as HostPolicy
 from rlreps.successor.truth.store.format import require_place
 from rlreps.worlds import (
     WORLDS,
@@ -178,8 +182,8 @@ def sample_world(
     """Store discounted sums of random cumulants from states of a game too large to enumerate.
 
     Args:
-        env: An environment in JAX, named as for agents: ``gymnax:Breakout-MinAtar``,
-            ``world:NAME`` or ``puddle-world:ARENA``.
+        env: An environment, named as for agents: ``gymnax:Breakout-MinAtar``, ``world:NAME``,
+            ``puddle-world:ARENA``, or the id of one of Gymnasium whose state can be saved.
         out: Folder of the store.
         sampling: The states, cumulants and rollouts.
         policy: ``uniform``, or the folder of a run of agents, whose first agent acts.
@@ -192,10 +196,11 @@ def sample_world(
     """
     require_place(out)
     require_interval("epsilon", epsilon, "[0, 1]")
-    environment = load_compiled_environment(AgentConfig(environment=env))
+    follow: Any = None if policy == "uniform" else _agent_policy(Path(policy), env, epsilon)
+    environment: Any = load_compiled_environment(AgentConfig(environment=env))
     if environment is None:
-        raise InputError(f"expected an environment in JAX, got {env}, which runs on the host")
-    follow = None if policy == "uniform" else _agent_policy(Path(policy), env, epsilon)
+        environment = _as_agents_see(make_environment(env), env)
+        follow = None if follow is None else _on_host(follow, environment.action_space)
     about = {"game": env, "policy": policy, **({} if follow is None else {"epsilon": epsilon})}
     began = time.perf_counter()
     found = sample_truth(environment, sampling, policy=follow, about=about, progress=progress_bar)
@@ -228,3 +233,22 @@ def _agent_policy(run: Path, env: str, epsilon: float) -> Policy:
         agent, params = program.agent, jax.tree.map(lambda leaf: leaf[0], state.learner.params)
     share = jnp.float32(epsilon)
     return lambda key, seen: agent.act(params, seen[None], share, key)[0]
+
+
+def _as_agents_see(environment: Any, name: str) -> Any:
+    """Return an environment of Gymnasium with what agents see of it, such as scaled numbers."""
+    space = getattr(environment, "observation_space", None)
+    require(space is not None, "an environment of JAX or Gymnasium", name)
+    shape, dtype, see = map_observations(space, name)
+    seen = gymnasium.spaces.Box(0, 255, shape, dtype)
+    return gymnasium.wrappers.TransformObservation(environment, lambda raw: see(raw[None])[0], seen)
+
+
+def _on_host(policy: Policy, actions: Any) -> HostPolicy:
+    """Return a policy in JAX as one of an environment on the host."""
+    act, first = jax.jit(policy), int(actions.start)
+
+    def follow(observation: Any, generator: np.random.Generator) -> int:
+        return first + int(act(jax.random.key(int(generator.integers(2**32))), observation))
+
+    return follow

@@ -3,28 +3,38 @@
 What an environment and its wrappers hold is copied at once, by a pickle in memory, so that
 references between objects survive a copy: the door that a task waits for stays the door in the
 grid. Spaces, random generators, functions, modules, renderers and the environment itself are not
-copied.
+copied. Of an object with ``cloneState`` and ``restoreState``, such as an emulator of Atari, the
+clone is copied, without its random numbers.
 """
 
 import io
 import pickle
+import random
 import types
 from collections import OrderedDict, deque
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from rlreps.errors import InputError, require
+
+GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+"""Types of random generators."""
+
 _SHARED: tuple[type, ...] = (
     gymnasium.Env,
     gymnasium.Space,
     gymnasium.envs.registration.EnvSpec,
-    np.random.Generator,
+    *GENERATORS,
     types.FunctionType,
     types.ModuleType,
     type,
 )
+COUNTERS = ("step_count", "_elapsed_steps", "_np_random_seed")
+"""Attributes that count an episode's steps, in MiniGrid and in ``TimeLimit``, or tell its seed."""
+
 _RENDERERS = ("pygame", "cv2", "matplotlib", "pyglet", "moviepy")
 """Packages of objects that are not copied; ``_SHARED`` has the other types."""
 
@@ -33,16 +43,23 @@ class _Pickler(pickle.Pickler):
     """Pickles what an environment holds; objects that are not copied become numbers."""
 
     def __init__(
-        self, stream: io.BytesIO, known: dict[int, Any], constant: Collection[type]
+        self,
+        stream: io.BytesIO,
+        known: dict[int, Any],
+        constant: Collection[type],
+        copied: tuple[type, ...],
     ) -> None:
         super().__init__(stream, pickle.HIGHEST_PROTOCOL)
-        self._known, self._constant = known, constant
+        self._known, self._constant, self._copied = known, constant, copied
 
-    def persistent_id(self, obj: Any) -> int | None:
-        if type(obj) not in self._constant and not _is_shared(type(obj)):
+    def persistent_id(self, obj: Any) -> tuple[int, Any] | None:
+        if isinstance(obj, self._copied):
+            return None
+        clones = hasattr(type(obj), "cloneState")
+        if not clones and type(obj) not in self._constant and not _is_shared(type(obj)):
             return None
         self._known[id(obj)] = obj
-        return id(obj)
+        return id(obj), obj.cloneState() if clones else None
 
 
 _KNOWN: dict[type, bool] = {}
@@ -58,12 +75,39 @@ def _is_shared(kind: type) -> bool:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: io.BytesIO, known: dict[int, Any]) -> None:
-        super().__init__(stream)
-        self._known = known
+    """Returns what an environment holds; a clone takes its object's place, or restores it."""
 
-    def persistent_load(self, pid: Any) -> Any:
-        return self._known[pid]
+    def __init__(self, stream: io.BytesIO, known: dict[int, Any], *, restore: bool) -> None:
+        super().__init__(stream)
+        self._known, self._restore = known, restore
+
+    def persistent_load(self, pid: tuple[int, Any]) -> Any:
+        number, clone = pid
+        found = self._known[number]
+        if clone is None:
+            return found
+        if not self._restore:
+            return clone
+        found.restoreState(clone)
+        return found
+
+
+class OwnCopies:
+    """Copies of an environment's state by a user's own functions."""
+
+    def __init__(
+        self,
+        save: Callable[[Any], Any],
+        restore: Callable[[Any, Any], object],
+        key: Callable[[Any], Hashable] | None = None,
+    ) -> None:
+        """See ``enumerate_states`` for the functions."""
+        self.save, self.restore = save, restore
+        self.key = canonical if key is None else key
+
+    def parts(self, state: Any) -> Mapping[tuple[int, str], Hashable]:
+        """Return nothing: the parts of such a state have no names."""
+        return {}
 
 
 class StateCopies:
@@ -73,10 +117,18 @@ class StateCopies:
         env: The environment.
         counters: Names of attributes that keep their value at the start.
         constant: Types whose objects never change; they are not copied.
+        random: Whether random generators are copied, too.
     """
 
-    def __init__(self, env: Any, counters: Sequence[str], constant: Sequence[type] = ()) -> None:
-        self._constant = frozenset(constant)
+    def __init__(
+        self,
+        env: Any,
+        counters: Sequence[str],
+        constant: Sequence[type] = (),
+        *,
+        random: bool = False,
+    ) -> None:
+        self._constant, self._copied = frozenset(constant), GENERATORS if random else ()
         self.env, self._layers = env, [env]
         while isinstance(self._layers[-1], gymnasium.Wrapper):
             self._layers.append(self._layers[-1].env)
@@ -90,27 +142,71 @@ class StateCopies:
         return [{**vars(each), **fix} for each, fix in zip(self._layers, self._fixed, strict=True)]
 
     def save(self, env: Any) -> bytes:
-        """Copy the state."""
+        """Copy the state.
+
+        Raises:
+            InputError: If it cannot be copied.
+        """
         stream = io.BytesIO()
-        _Pickler(stream, self._known, self._constant).dump(self._held())
+        try:
+            _Pickler(stream, self._known, self._constant, self._copied).dump(self._held())
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise InputError(
+                "expected an environment whose state can be copied, or functions save and restore, "
+                f"got {type(error).__name__}: {error}"
+            ) from error
         return stream.getvalue()
 
     def restore(self, env: Any, state: bytes) -> None:
         """Put the environment into a state."""
-        held = _Unpickler(io.BytesIO(state), self._known).load()
+        held = _Unpickler(io.BytesIO(state), self._known, restore=True).load()
         for layer, values in zip(self._layers, held, strict=True):
             vars(layer).clear()
             vars(layer).update(values)
 
-    def parts(self, state: bytes) -> dict[tuple[int, str], Hashable]:
+    def key(self, state: bytes) -> Hashable:
+        """Return what tells a state apart from others."""
+        return tuple(self.parts(state).items())
+
+    def parts(self, state: bytes) -> Mapping[tuple[int, str], Hashable]:
         """Return the attributes of a state, by layer and name, in a form that compares by value."""
-        held = _Unpickler(io.BytesIO(state), self._known).load()
+        held = _Unpickler(io.BytesIO(state), self._known, restore=False).load()
         seen: dict[int, int] = {}
         return {
             (layer, name): canonical(value, seen, self._constant)
             for layer, values in enumerate(held)
             for name, value in sorted(values.items())
         }
+
+
+def state_copies(
+    env: Any,
+    save: Callable[[Any], Any] | None = None,
+    restore: Callable[[Any, Any], object] | None = None,
+    key: Callable[[Any], Hashable] | None = None,
+    *,
+    counters: Sequence[str] = COUNTERS,
+    constant: Sequence[type] = (),
+    random: bool = False,
+) -> StateCopies | OwnCopies:
+    """Return how the states of an environment, just reset, are saved, restored and told apart.
+
+    Args:
+        env: The environment.
+        save: Environment → its state; None copies all attributes.
+        restore: (environment, state) → nothing; puts the environment into a saved state.
+        key: State that ``save`` returned → what tells states apart; None is the state itself.
+        counters: As for ``StateCopies``.
+        constant: As for ``StateCopies``.
+        random: As for ``StateCopies``.
+
+    Raises:
+        InputError: For one of ``save`` and ``restore`` alone.
+    """
+    require((save is None) == (restore is None), "both save and restore", "one of them")
+    if save is None or restore is None:
+        return StateCopies(env, counters, constant, random=random)
+    return OwnCopies(save, restore, key)
 
 
 def canonical(
@@ -127,7 +223,7 @@ def canonical(
             return value
         if isinstance(value, np.generic):
             return value.item()  # type: ignore[no-any-return]
-        if isinstance(value, np.random.Generator):
+        if isinstance(value, GENERATORS):
             return "generator"
         if type(value) in constant or _is_shared(type(value)):
             return id(value)

@@ -5,7 +5,6 @@ States are told apart by everything that ``StateCopies`` copies, never by the ob
 
 import itertools
 import math
-import pickle
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -18,10 +17,7 @@ from rlreps.errors import InputError, own_code, require, require_memory, require
 from rlreps.numerics import as_real
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
-from rlreps.worlds.copies import StateCopies, canonical
-
-COUNTERS = ("step_count", "_elapsed_steps", "_np_random_seed")
-"""Attributes that count an episode's steps, in MiniGrid and in ``TimeLimit``, or tell its seed."""
+from rlreps.worlds.copies import COUNTERS, OwnCopies, StateCopies, state_copies
 
 _MOST_CHECKED = 5_000
 """Largest number of outcomes that are computed again; fewer pairs of states and actions repeat."""
@@ -85,16 +81,15 @@ def enumerate_states(
     """
     require_positive("most_states", most_states)
     require(len(seeds) >= 1, "at least one seed", seeds)
-    require((save is None) == (restore is None), "both save and restore", "one of them")
     actions = int(getattr(env.action_space, "n", 0))
     require(actions >= 1, "an environment with discrete actions", str(env.action_space))
-    kinds = (tuple(counters), tuple(constant))
-    own, limited = (save, restore, key), horizon is not None
-    search = _Search(env, observe, coordinates, own, kinds, most_states, limited)
     with own_code("an environment that can be reset and stepped"):
         # Wrappers and environments may set attributes in their first steps.
         env.reset(seed=int(seeds[0]))
         env.step(env.action_space.start)
+        env.reset(seed=int(seeds[0]))
+        copies = state_copies(env, save, restore, key, counters=counters, constant=constant)
+        search = _Search(env, observe, coordinates, copies, most_states, horizon is not None)
         search.begin(seeds)
     depth, columns = [0] * len(search.states), []
     rewards: list[list[float]] = []
@@ -137,14 +132,12 @@ class _Search:
         env: Any,
         observe: Callable[[Any], ArrayLike] | None,
         coordinates: Callable[[Any], Sequence[float]] | None,
-        own: tuple[Any, Any, Any],
-        kinds: tuple[tuple[str, ...], tuple[type, ...]],
+        copies: StateCopies | OwnCopies,
         most_states: int,
         limited: bool,
     ) -> None:
         self.env, self._observe, self._coordinates = env, observe, coordinates
-        self._own, self._kinds, self._most, self._limited = own, kinds, most_states, limited
-        self._copies: StateCopies | None = None
+        self._copies, self._most, self._limited = copies, most_states, limited
         self.states: list[Any] = []
         self.ended: list[bool] = []
         self.observations: list[npt.NDArray[Any]] = []
@@ -157,42 +150,15 @@ class _Search:
         """Find the first state of each seed."""
         for seed in seeds:
             seen, _ = self.env.reset(seed=int(seed))
-            if self._own[0] is None and self._copies is None:
-                self._copies = StateCopies(self.env, *self._kinds)
-            self.first.append(self._number(self._save(), False, seen))
-
-    def _save(self) -> Any:
-        if self._copies is None:
-            assert self._own[0] is not None
-            return self._own[0](self.env)
-        try:
-            return self._copies.save(self.env)
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
-            raise InputError(
-                "expected an environment whose state can be copied, or functions save and restore, "
-                f"got {type(error).__name__}: {error}"
-            ) from error
-
-    def _restore(self, state: Any) -> None:
-        if self._copies is not None:
-            self._copies.restore(self.env, state)
-        else:
-            assert self._own[1] is not None
-            self._own[1](self.env, state)
-
-    def _key(self, state: Any) -> Hashable:
-        if self._copies is not None:
-            return tuple(self._copies.parts(state).items())
-        own = self._own[2]
-        return canonical(state) if own is None else own(state)
+            self.first.append(self._number(self._copies.save(self.env), False, seen))
 
     def _number(self, state: Any, ended: bool, seen: Any) -> int:
         """Return the number of a state; the environment is in it."""
-        copied = self._copies is not None
+        copied = isinstance(state, bytes)
         # Equal copies are equal states, and quick to compare. Equal states may have other copies.
         if copied and (state, ended) in self._by_copy:
             return self._by_copy[state, ended]
-        key = (self._key(state), ended)
+        key = (self._copies.key(state), ended)
         number = self._numbers.setdefault(key, len(self.states))
         if copied:
             self._by_copy[state, ended] = number
@@ -231,12 +197,12 @@ class _Search:
 
     def _growing(self) -> str:
         """Name the attribute that takes most values."""
-        if self._copies is None:
-            return ""
         values: dict[tuple[int, str], set[Hashable]] = {}
         for state in self.states[:_EXAMINED]:
             for part, value in self._copies.parts(state).items():
                 values.setdefault(part, set()).add(value)
+        if not values:
+            return ""
         most = max(values, key=lambda part: len(values[part]))
         count = min(len(self.states), _EXAMINED)
         return (
@@ -246,7 +212,7 @@ class _Search:
 
     def take(self, index: int, action: int) -> tuple[int, float, Any]:
         """Take an action in a state: the number of the next state, reward, and observation."""
-        self._restore(self.states[index])
+        self._copies.restore(self.env, self.states[index])
         with own_code("an environment that can be stepped"):
             found = self.env.step(action + getattr(self.env.action_space, "start", 0))
             five = isinstance(found, tuple) and len(found) == 5
@@ -260,7 +226,7 @@ class _Search:
                 "that counts steps in counters=, or give horizon="
             )
         ended = bool(terminated or truncated)
-        return self._number(self._save(), ended, seen), float(reward), seen
+        return self._number(self._copies.save(self.env), ended, seen), float(reward), seen
 
     def check(self, columns: list[list[int]], rewards: list[list[float]]) -> None:
         """Take actions again, with other random numbers, since generators are never restored.
@@ -300,9 +266,9 @@ class _Search:
                 )
 
     def _difference(self, expected: int, found: int) -> str:
-        if self._copies is None:
-            return ""
         first, second = (self._copies.parts(self.states[each]) for each in (expected, found))
+        if not first:
+            return ""
         names = [part[1] for part in first if first[part] != second.get(part)]
         return f", which differs in {', '.join(names) or 'how it ends'}"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,10 +24,11 @@ from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import bytes_of, jit, seed_key, usable_cores
 from rlreps.subspace import centre_in_place, noise_floor
 from rlreps.subspace.svd import Decomposition
+from rlreps.successor.fitting.recording import Policy as HostPolicy
 from rlreps.successor.measure.chains import environment_chain
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.measure.monte_carlo import RowSampler
-from rlreps.successor.measure.rows import RowEstimates
+from rlreps.successor.measure.rows import RowEstimates, RowEstimator
 from rlreps.successor.measure.settings import (
     LONGEST_HORIZON,
     MOST_ROLLOUTS,
@@ -37,6 +39,8 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
+from rlreps.worlds.copies import COUNTERS
+from rlreps.worlds.saved_states import SavedStates
 
 Policy = Callable[[Array, Array], Array]
 """(key, observation) → action []."""
@@ -65,6 +69,7 @@ class StateSampling(RolloutSettings):
         quantile: Share of the states at which an indicator is 0 (Farebrother et al. 2023 tune
             thresholds to a share, too). Other families do not use it.
         counters: Fields of a state that count steps; states that differ in them alone are the same.
+            In an environment of Gymnasium, attributes, which keep their value of the first reset.
     """
 
     horizon: int = interval(f"[1, {LONGEST_HORIZON}]", 40)
@@ -136,23 +141,31 @@ class SampledTruth:
 
 
 def sample_truth(
-    environment: Environment,
+    environment: Environment | gymnasium.Env[Any, Any],
     sampling: StateSampling | None = None,
     *,
-    policy: Policy | None = None,
+    policy: Policy | HostPolicy | None = None,
+    save: Callable[[Any], Any] | None = None,
+    restore: Callable[[Any, Any], object] | None = None,
     about: Mapping[str, Any] | None = None,
     progress: Progress = no_progress,
 ) -> SampledTruth:
     """Draw states that a policy visits, and estimate discounted sums of cumulants from each.
 
-    Every random number is keyed by (seed, number of the state, rollout block, step).
+    Every random number is keyed by (seed, number of the state, rollout block, step); in an
+    environment of Gymnasium, by (seed, number of the state, rollout), apart from random numbers
+    that the environment does not take from its ``np_random``.
 
     Args:
         environment: Any compiled environment: PuddleWorld, ``world.environment()``, gymnax, or one
-            of your own.
+            of your own. Or one of Gymnasium whose state can be saved, with an observation in one
+            array; it runs on one core.
         sampling: The states, cumulants and rollouts; None is the default.
-        policy: (key, observation) → action, which visits states and follows rollouts; None is the
-            uniformly random policy.
+        policy: (key, observation) → action, which visits states and follows rollouts; in an
+            environment of Gymnasium (observation, generator) → action. None is uniformly random.
+        save: Environment of Gymnasium → its state; None copies all of its attributes. Random
+            generators of NumPy are no part of a state.
+        restore: (environment, state) → nothing; puts it into a saved state.
         about: More settings to record, such as the name of the environment.
         progress: Shows the progress of the rollouts.
 
@@ -161,45 +174,29 @@ def sample_truth(
             distinct states among the visits, or more than the memory holds.
     """
     sampling = StateSampling() if sampling is None else sampling
-    compiled = isinstance(environment, Environment)
-    require(compiled, "a compiled environment (see rlreps.envs.Environment)", environment)
-    key = seed_key(sampling.seed, _VISITS)
-    state = jax.eval_shape(environment.reset, key)
-    seen = jax.eval_shape(environment.observe, state)
-    if policy is not None:
-        with own_code("a policy (key, observation) → action"):
-            action = jax.eval_shape(policy, key, seen)
-        whole = action.shape == () and jnp.issubdtype(action.dtype, jnp.integer)
-        require(whole, "a policy with one integer as action", action)
-    _require_memory(sampling, state, seen)
+    states: SavedStates | _CompiledStates
+    if isinstance(environment, gymnasium.Env):
+        states = SavedStates(
+            environment,
+            num_states=sampling.states,
+            most_visits=sampling.states * sampling.visits,
+            most_distinct=_PLENTY * sampling.states,
+            seed=sampling.seed,
+            policy=policy,
+            counters=(*COUNTERS, *sampling.counters),
+            save=save,
+            restore=restore,
+        )
+    else:
+        states = _CompiledStates(environment, sampling, policy)
+    observations = states.observations
     # The option decides how keys turn into bits; a user's own setting must not change them.
     with jax.threefry_partitionable(True):
-        states = jax.tree.map(jnp.asarray, _visit(environment, policy, sampling, key))
-        observed = jit(jax.vmap(environment.observe))(states)
-        family = with_sizes(sampling.cumulants, num_inputs=max(1, seen.size))
-        params = _draw_cumulants(family, sampling, jax.vmap(_flat)(observed))
-
-    def cumulants(state: _Rollout) -> Array:
-        values = family.apply(params, _flat(environment.observe(state.inner)))
-        return jnp.where(state.counts, values, 0.0)
-
-    def start(_key: Array, number: Array) -> _Rollout:
-        inner = jax.tree.map(lambda leaf: leaf[number], states)
-        return _Rollout(inner, jnp.asarray(True), jnp.asarray(False))
-
-    def follow(key: Array, state: _Rollout) -> Array:
-        assert policy is not None
-        return policy(key, environment.observe(state.inner))
-
-    chain = environment_chain(
-        _UntilTermination(environment),
-        num_cells=sampling.states,
-        start=start,
-        cell=lambda _: jnp.int32(0),
-        policy=None if policy is None else follow,
-    )
-    estimates = _estimate(RowSampler(chain, sampling, cumulants=cumulants), sampling, progress)
-    observations = np.asarray(observed)
+        family = with_sizes(sampling.cumulants, num_inputs=max(1, observations[0].size))
+        flat = jax.vmap(_flat)(jnp.asarray(observations))
+        params = _draw_cumulants(family, sampling, flat)
+    sampler = states.sampler(sampling, lambda seen: family.apply(params, _flat(seen)))
+    estimates = _estimate(sampler, sampling, progress)
     if observations.dtype != np.uint8:
         observations = observations.astype(np.float32)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
@@ -214,6 +211,57 @@ def sample_truth(
         **(about or {}),
     }
     return SampledTruth(estimates=estimates, observations=observations, settings=settings)
+
+
+class _CompiledStates:
+    """States that a policy visits in a compiled environment, and rollouts from them.
+
+    Attributes:
+        observations: What an agent sees of the states, [n, ...].
+    """
+
+    def __init__(self, environment: Environment, sampling: StateSampling, policy: Any) -> None:
+        """Draw n distinct states."""
+        compiled = isinstance(environment, Environment)
+        expected = "a compiled environment (see rlreps.envs.Environment), or one of Gymnasium"
+        require(compiled, expected, environment)
+        self._environment, self._policy = environment, policy
+        key = seed_key(sampling.seed, _VISITS)
+        state = jax.eval_shape(environment.reset, key)
+        seen = jax.eval_shape(environment.observe, state)
+        if policy is not None:
+            with own_code("a policy (key, observation) → action"):
+                action = jax.eval_shape(policy, key, seen)
+            whole = action.shape == () and jnp.issubdtype(action.dtype, jnp.integer)
+            require(whole, "a policy with one integer as action", action)
+        _require_memory(sampling, state, seen)
+        with jax.threefry_partitionable(True):
+            self._states = jax.tree.map(jnp.asarray, _visit(environment, policy, sampling, key))
+            self.observations = np.asarray(jit(jax.vmap(environment.observe))(self._states))
+
+    def sampler(self, sampling: StateSampling, cumulants: Callable[[Array], Array]) -> RowSampler:
+        """Return the estimator of discounted sums of cumulants of an observation."""
+        environment, states, policy = self._environment, self._states, self._policy
+
+        def counted(state: _Rollout) -> Array:
+            return jnp.where(state.counts, cumulants(environment.observe(state.inner)), 0.0)
+
+        def start(_key: Array, number: Array) -> _Rollout:
+            inner = jax.tree.map(lambda leaf: leaf[number], states)
+            return _Rollout(inner, jnp.asarray(True), jnp.asarray(False))
+
+        def follow(key: Array, state: _Rollout) -> Array:
+            action: Array = policy(key, environment.observe(state.inner))
+            return action
+
+        chain = environment_chain(
+            _UntilTermination(environment),
+            num_cells=sampling.states,
+            start=start,
+            cell=lambda _: jnp.int32(0),
+            policy=None if policy is None else follow,
+        )
+        return RowSampler(chain, sampling, cumulants=counted)
 
 
 class _Rollout(NamedTuple):
@@ -324,7 +372,7 @@ def _draw_cumulants(family: Any, sampling: StateSampling, observations: Array) -
     return params._replace(thresholds=jnp.asarray((outputs[below] + outputs[below + 1]) / 2))
 
 
-def _estimate(sampler: RowSampler, sampling: StateSampling, progress: Progress) -> RowEstimates:
+def _estimate(sampler: RowEstimator, sampling: StateSampling, progress: Progress) -> RowEstimates:
     count = sampling.states
     blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
     rows, half = (np.empty((count, sampling.tasks), np.float32) for _ in range(2))

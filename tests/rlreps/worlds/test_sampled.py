@@ -115,7 +115,7 @@ def test_sampling_refuses_what_does_not_fit(changes, options, said):
         sample_truth(**given, sampling=dataclasses.replace(SMALL, **changes))
 
 
-def test_worlds_sample_stores_a_truth_and_refuses_a_game_on_the_host(tmp_path, capsys, refused):
+def test_worlds_sample_stores_a_truth_and_refuses_a_game_of_dm_env(tmp_path, capsys, refused):
     file, out = room().save(tmp_path / "room.npz"), str(tmp_path / "store")
     small = "--states 20 --tasks 8 --rollouts 4 --horizon 5 --cumulants random_fourier"
     main(words(f"worlds sample --env world:{file} --out {out} {small}"))
@@ -123,8 +123,10 @@ def test_worlds_sample_stores_a_truth_and_refuses_a_game_on_the_host(tmp_path, c
     assert (told["states"], told["transitions"]) == (20, 20 * 4 * 4)
     assert told["observation_misses"] == 0.0, "every function of a place is linear in its unit"
     assert rlreps.successor.load(out).settings["game"] == f"world:{file}"
-    said = refused("worlds", "sample", "--env", "CartPole-v1", "--out", out)
-    assert said == "expected an environment in JAX, got CartPole-v1, which runs on the host"
+    named = "dm_env:rlreps.envs:PuddleWorldDmEnv"
+    said = refused("worlds", "sample", "--env", named, "--out", str(tmp_path / "other"))
+    assert said == f"expected an environment of JAX or Gymnasium, got {named!r}"
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.fixture

@@ -1,0 +1,285 @@
+"""Rollouts from saved states of a Gymnasium environment.
+
+An environment on the host has no state that a program could hold: it is saved and restored
+(``StateCopies``). Random numbers of a rollout, the environment's own and the policy's, are keyed by
+(seed, number of the state, rollout).
+"""
+
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.errors import InputError, own_code, require, require_memory
+from rlreps.numerics import as_real, jit, matmul
+from rlreps.successor.fitting.recording import Policy
+from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
+from rlreps.successor.measure.settings import RolloutSettings
+from rlreps.worlds.copies import COUNTERS, OwnCopies, StateCopies, state_copies
+
+_TRIED, _APART = 16, 8
+"""Number of steps that are repeated from saved states, and every which one of an episode it is."""
+
+_BATCH, _NUMBERS = 512, 2**25
+"""Most observations, and most numbers in them, whose cumulants are computed at a time."""
+
+
+class _Visit(NamedTuple):
+    """A saved state and what an agent sees there."""
+
+    saved: Any
+    observation: npt.NDArray[Any]
+
+
+class SavedStates:
+    """States that a policy visits in a Gymnasium environment, and rollouts from them.
+
+    Attributes:
+        observations: What an agent sees of the states, [n, ...].
+    """
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        *,
+        num_states: int,
+        most_visits: int,
+        most_distinct: int,
+        seed: int = 0,
+        policy: Policy | None = None,
+        counters: Sequence[str] = COUNTERS,
+        save: Callable[[Any], Any] | None = None,
+        restore: Callable[[Any, Any], object] | None = None,
+    ) -> None:
+        """Draw distinct states, uniformly from those in which the policy acts.
+
+        Args:
+            environment: From ``gymnasium.make``, or your own.
+            num_states: Number of states to draw, n.
+            most_visits: Number of steps after which the search ends.
+            most_distinct: Number of distinct states at which the search ends.
+            seed: Seed of the first reset, of actions and of the draw.
+            policy: (observation, generator) → action; None draws from the action space.
+            counters: Names of attributes that count steps: they keep their value of the first
+                reset, and tell no states apart.
+            save: Environment → its state; None copies all attributes.
+            restore: (environment, state) → nothing; puts the environment into a saved state.
+
+        Raises:
+            InputError: For too few distinct states, an environment that cannot be copied, or more
+                than the memory holds.
+        """
+        single = isinstance(environment, gymnasium.Env)
+        require(single, "a single environment (gymnasium.make)", type(environment).__name__)
+        self._environment, self._policy, self._seed = environment, policy, seed
+        with own_code("an environment and a policy that take steps"):
+            # Wrappers and environments may set attributes in their first steps.
+            environment.reset(seed=seed)
+            environment.step(environment.action_space.sample())
+            seen = self._seen(environment.reset(seed=seed)[0])
+            self._copies = state_copies(environment, save, restore, counters=counters)
+            saved = self._copies.save(environment)
+            size = 3 * seen.nbytes + (len(saved) if isinstance(saved, bytes) else 0)
+            require_memory(f"{num_states:,} saved states", num_states * size)
+            self._visits = self._walk(seen, num_states, most_visits, most_distinct)
+            repeated = self._repeat(state_copies(environment, save, restore, random=True))
+        if 2 * repeated < _TRIED:
+            warnings.warn(
+                f"only {repeated} of {_TRIED} steps from saved states lead where they led before: "
+                "the environment keeps a part of its state, or of its random numbers, where copies "
+                "do not reach, and rollouts may not start in their state",
+                UserWarning,
+                stacklevel=3,
+            )
+        self.observations = np.stack([each.observation for each in self._visits])
+
+    def _walk(
+        self, seen: npt.NDArray[Any], num_states: int, most_visits: int, most_distinct: int
+    ) -> list[_Visit]:
+        """Follow the policy; return visits of distinct states."""
+        environment, generator = self._environment, np.random.default_rng(self._seed)
+        environment.action_space.seed(self._seed)
+        kept: dict[int, _Visit] = {}
+        copies: set[int] = set()
+        states: set[int] = set()
+        for _ in range(most_visits):
+            saved = self._copies.save(environment)
+            action = self._act(seen, generator)
+            raw, _, terminated, truncated, _ = environment.step(action)
+            following = self._seen(raw)
+            if self._is_new(saved, copies, states):
+                # Every distinct state stays with the same probability (reservoir sampling).
+                number = len(states) - 1
+                place = number if number < num_states else int(generator.integers(number + 1))
+                if place < num_states:
+                    kept[place] = _Visit(saved, seen)
+                if len(states) >= most_distinct:
+                    break
+            over = terminated or truncated
+            seen = self._seen(environment.reset()[0]) if over else following
+        if len(states) < num_states:
+            raise InputError(
+                f"expected {num_states} distinct states among {most_visits} visits, got "
+                f"{len(states)}; ask for fewer states, or for more visits of each"
+            )
+        return list(kept.values())
+
+    def _is_new(self, saved: Any, copies: set[int], states: set[int]) -> bool:
+        """Tell whether a state has not been seen, by hashes of 64 bits, and remember it."""
+        if isinstance(saved, bytes):
+            # Equal copies are equal states, and quick to compare.
+            if hash(saved) in copies:
+                return False
+            copies.add(hash(saved))
+        key, before = hash(self._copies.key(saved)), len(states)
+        states.add(key)
+        return len(states) > before
+
+    def sampler(
+        self, settings: RolloutSettings, cumulants: Callable[[Array], Array]
+    ) -> "SavedStateSampler":
+        """Return the estimator of discounted sums of cumulants of an observation."""
+        return SavedStateSampler(self, settings, cumulants)
+
+    def rollout(self, number: int, rollout: int, steps: int) -> list[npt.NDArray[Any]]:
+        """Return the observations of a rollout, of at most ``steps`` steps.
+
+        Raises:
+            InputError: For an episode that is truncated within these steps.
+        """
+        visit = self._visits[number]
+        sequence = np.random.SeedSequence([self._seed, number, rollout])
+        generator = np.random.Generator(np.random.PCG64(sequence))
+        self._copies.restore(self._environment, visit.saved)
+        bits = np.random.PCG64(sequence.spawn(1)[0])
+        self._environment.unwrapped.np_random = np.random.Generator(bits)
+        self._environment.action_space.seed(int(generator.integers(2**31)))
+        found = [visit.observation]
+        for time in range(1, steps + 1):
+            with own_code("an environment and a policy that take steps"):
+                action = self._act(found[-1], generator)
+                raw, _, terminated, truncated, _ = self._environment.step(action)
+            found.append(self._seen(raw))
+            if terminated:
+                break
+            if truncated and time < steps:
+                raise InputError(
+                    f"expected an environment that runs for {steps} steps from every state, got "
+                    f"one that is truncated after {time}: give it a longer limit "
+                    "(max_episode_steps)"
+                )
+        return found
+
+    def _act(self, seen: npt.NDArray[Any], generator: np.random.Generator) -> Any:
+        if self._policy is None:
+            return self._environment.action_space.sample()
+        return self._policy(seen, generator)
+
+    def _seen(self, observation: Any) -> npt.NDArray[Any]:
+        """Return a copy of an observation: the environment may use its array again."""
+        one = not isinstance(observation, dict | tuple | str)
+        expected = "an observation in one array (see gymnasium.wrappers.FlattenObservation)"
+        require(one, expected, f"a {type(observation).__name__}")
+        return np.array(as_real(observation, "an observation"))
+
+    def _repeat(self, copies: StateCopies | OwnCopies) -> int:
+        """Count steps from saved states that lead where they led before, out of ``_TRIED``.
+
+        Args:
+            copies: Copies of states with their random generators.
+        """
+        environment, generator = self._environment, np.random.default_rng(self._seed)
+        seen, tried = self._seen(environment.reset(seed=self._seed)[0]), []
+        for step in range(_TRIED * _APART):
+            random = dict(environment.unwrapped.np_random.bit_generator.state)
+            saved, action = copies.save(environment), self._act(seen, generator)
+            raw, _, terminated, truncated, _ = environment.step(action)
+            following = self._seen(raw)
+            if step % _APART == _APART - 1:
+                tried.append((saved, random, action, following))
+            over = terminated or truncated
+            seen = self._seen(environment.reset()[0]) if over else following
+        same = 0
+        for saved, random, action, following in tried:
+            copies.restore(environment, saved)
+            environment.unwrapped.np_random.bit_generator.state = random
+            same += np.array_equal(self._seen(environment.step(action)[0]), following)
+        return same
+
+
+class SavedStateSampler(RowEstimator):
+    """Estimates discounted sums of cumulants from rollouts of saved states."""
+
+    def __init__(
+        self,
+        states: SavedStates,
+        settings: RolloutSettings,
+        cumulants: Callable[[Array], Array],
+    ) -> None:
+        """Compile the cumulants.
+
+        Args:
+            states: The states.
+            settings: The discounted sum and the number of rollouts.
+            cumulants: Observation → numbers [t] (float32).
+        """
+        self.num_starts = len(states.observations)
+        self._states, self._settings = states, settings
+        one = states.observations[0]
+        most = settings.rollouts * settings.horizon
+        self._batch = max(1, min(_BATCH, most, _NUMBERS // max(1, one.size)))
+        (self._columns,) = jax.eval_shape(
+            cumulants, jax.ShapeDtypeStruct(one.shape, one.dtype)
+        ).shape
+
+        @jit
+        def weighted(observations: npt.NDArray[Any], weights: npt.NDArray[Any]) -> Array:
+            return matmul(weights, jax.vmap(cumulants)(observations))
+
+        self._weighted = weighted
+
+    def row_blocks(
+        self, blocks: Sequence[Sequence[int] | np.ndarray]
+    ) -> Generator[RowEstimates, None, None]:
+        """See ``RowEstimator.row_blocks``; the second half has the odd rollouts."""
+        rollouts = self._settings.rollouts
+        more, fewer = rollouts - rollouts // 2, rollouts // 2
+        scale = np.sqrt(more * fewer) / rollouts
+        for block in [checked_cells(block, self.num_starts) for block in blocks]:
+            first, second = np.stack([self._sums(int(number)) for number in block], axis=1)
+            yield RowEstimates(
+                rows=((first + second) / rollouts).astype(np.float32),
+                half_difference=((first / more - second / fewer) * scale).astype(np.float32),
+            )
+
+    def _sums(self, number: int) -> npt.NDArray[np.float64]:
+        """Return the discounted sums of the even and of the odd rollouts of a state, [2, t]."""
+        discounts, last = self._settings.discounts, self._settings.steps_ahead
+        skipped = last + 1 - self._settings.horizon  # 1 if the start does not count.
+        batches = []
+        seen, weights = self._empty()
+        filled = 0
+        for rollout in range(self._settings.rollouts):
+            counted = self._states.rollout(number, rollout, last)
+            for discount, observation in zip(discounts, counted[skipped:], strict=False):
+                seen[filled], weights[rollout % 2, filled] = observation, discount
+                filled += 1
+                if filled == len(seen):
+                    # Computed while the environment goes on.
+                    batches.append(self._weighted(seen, weights))
+                    seen, weights = self._empty()
+                    filled = 0
+        batches.append(self._weighted(seen, weights))
+        return np.sum([np.asarray(batch) for batch in batches], axis=0, dtype=np.float64)
+
+    def _empty(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Return a batch of observations without weight."""
+        one = self._states.observations[0]
+        return np.zeros((self._batch, *one.shape), one.dtype), np.zeros(
+            (2, self._batch), np.float32
+        )

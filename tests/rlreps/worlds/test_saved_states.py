@@ -1,0 +1,256 @@
+"""Rollouts of Gymnasium's saved states, against tables of the same games."""
+
+import dataclasses
+import json
+import random
+from shlex import split as words
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rlreps
+from rlreps.app.main import main
+from rlreps.config import with_sizes
+from rlreps.cumulants import RandomFourier
+from rlreps.errors import InputError
+from rlreps.worlds import StateSampling, World, sample_truth, sampled
+
+SMALL = StateSampling(
+    states=10,
+    tasks=40,
+    rollouts=100,
+    horizon=40,
+    discount=0.8,
+    seed=1,
+    cumulants=RandomFourier(length_scale=1.0),
+)
+LAKE = 16
+
+
+class OneHot(gymnasium.ObservationWrapper):
+    """Places of FrozenLake as unit vectors."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (LAKE,), np.float32)
+
+    def observation(self, observation):
+        return np.eye(LAKE, dtype=np.float32)[observation]
+
+
+class Lake(OneHot):
+    """FrozenLake, whose ice is slippery, without the memory of the last action."""
+
+    def __init__(self, **options):
+        super().__init__(gymnasium.make("FrozenLake-v1", **options))
+
+    def step(self, action):
+        taken = super().step(action)
+        self.unwrapped.lastaction = None
+        return taken
+
+
+CHANCES = np.array([0.1, 0.4, 0.4, 0.1])
+
+
+def mostly_down_and_right(observation, generator):
+    return int(generator.choice(4, p=CHANCES))
+
+
+def exact_sums(found, chances, options):
+    """Return the discounted sums of the sampled states in FrozenLake's own table."""
+    world = World.from_gymnasium_table(gymnasium.make("FrozenLake-v1").unwrapped)
+    places = np.asarray(world.about["states"])
+    policy = None if chances is None else np.tile(chances, (world.num_states, 1))
+    psi = world.successor(policy, discount=options.discount).matrix
+    family = with_sizes(options.cumulants, num_inputs=LAKE)
+    params = sampled._draw_cumulants(family, options, jnp.asarray(found.observations))
+    values = np.asarray(family.apply(params, jnp.eye(LAKE)[places]))
+    seen = np.argmax(found.observations, axis=1)
+    acting = {int(place): row for row, place in enumerate(places) if not world.terminal[row]}
+    return (psi @ values)[[acting[int(place)] for place in seen]], seen
+
+
+@pytest.mark.parametrize("policy", [None, mostly_down_and_right], ids=["uniform", "policy"])
+def test_sums_are_those_of_the_game_s_table_within_the_stated_error(policy):
+    found = sample_truth(Lake(), SMALL, policy=policy)
+    exact, seen = exact_sums(found, None if policy is None else CHANCES, SMALL)
+    assert len({*seen}) == 10
+    rows, half = found.estimates
+    assert np.square(rows - exact).mean() == pytest.approx(np.square(half).mean(), rel=0.5)
+    assert np.sqrt(np.square(half).mean()) < 0.15 * exact.std()
+    assert found.truth().num_states == 10
+
+
+def test_sampling_again_gives_the_same_bits_and_other_rollouts_are_others():
+    few = dataclasses.replace(SMALL, rollouts=4)
+    one, other = (sample_truth(Lake(), few).estimates for _ in range(2))
+    assert one.rows.tobytes() == other.rows.tobytes()
+    assert np.abs(one.half_difference).min() > 0.0
+    later = dataclasses.replace(few, count_start=False)
+    again = sample_truth(Lake(), later)
+    first = with_sizes(few.cumulants, num_inputs=LAKE)
+    params = sampled._draw_cumulants(first, few, jnp.asarray(again.observations))
+    start = np.asarray(first.apply(params, jnp.asarray(again.observations)))
+    # 39 of its 40 terms are those of the sum with the start.
+    np.testing.assert_allclose(start + 0.8 * again.estimates.rows, one.rows, atol=0.01)
+
+
+class Walk(gymnasium.Env):
+    """A walk on seven places whose luck comes from a generator of its own."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 6.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    luck = property(lambda self: self.generator.random())
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.generator = self.of_seed(seed)
+        self.place = 3
+        return np.array([self.place], np.float32), {}
+
+    def step(self, action):
+        del action
+        self.place = int(np.clip(self.place + (1 if self.luck < 0.5 else -1), 0, 6))
+        return np.array([self.place], np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("of_seed", [random.Random, np.random.RandomState, np.random.default_rng])
+def test_a_generator_of_the_environment_s_own_is_no_part_of_its_state(of_seed):
+    class Own(Walk):
+        pass
+
+    Own.of_seed = staticmethod(of_seed)
+    found = sample_truth(Own(), dataclasses.replace(SMALL, states=7, rollouts=20))
+    assert sorted(found.observations[:, 0]) == [*range(7)]
+    # With copied generators, rollouts of a state would be one another's copies.
+    assert (np.abs(found.estimates.half_difference).max(axis=1) > 0.01).all()
+
+
+def test_states_are_drawn_from_all_visits():
+    class Far(Walk):
+        """Goes on to places that it has not visited."""
+
+        of_seed = staticmethod(np.random.default_rng)
+
+        def step(self, action):
+            taken = super().step(action)
+            self.place = self.went = getattr(self, "went", 0) + 1
+            return (np.array([self.place], np.float32), *taken[1:])
+
+    found = sample_truth(Far(), dataclasses.replace(SMALL, states=50, rollouts=2, horizon=2))
+    visits = 16 * 50
+    assert found.observations.mean() == pytest.approx(visits / 2, abs=4 * visits / np.sqrt(12 * 50))
+
+
+class Emulator:
+    """An emulator that cannot be pickled and clones its state."""
+
+    def __init__(self):
+        self.place, self.held = 3, (each for each in ())
+
+    def cloneState(self):  # noqa: N802
+        return (self.place,)
+
+    def restoreState(self, state):  # noqa: N802
+        (self.place,) = state
+
+
+class Emulated(Walk):
+    of_seed = staticmethod(np.random.default_rng)
+    place = property(
+        lambda self: self.emulator.place, lambda self, place: setattr(self.emulator, "place", place)
+    )
+
+    def __init__(self):
+        self.emulator = Emulator()
+
+
+def test_an_emulator_s_clones_are_states():
+    few = dataclasses.replace(SMALL, states=7, rollouts=200)
+    found, plain = sample_truth(Emulated(), few), Walk()
+    plain.of_seed = np.random.default_rng
+    expected = sample_truth(plain, few)
+    order, other = (np.argsort(each.observations[:, 0]) for each in (found, expected))
+    error = np.sqrt(np.square(expected.estimates.half_difference).mean())
+    apart = found.estimates.rows[order] - expected.estimates.rows[other]
+    assert np.sqrt(np.square(apart).mean()) < 2.5 * error
+    assert expected.estimates.rows.std(axis=0).mean() > 5.0 * error
+
+
+class Elsewhere(Walk):
+    """Keeps its place in an attribute of its class."""
+
+    of_seed = staticmethod(np.random.default_rng)
+    kept = Emulator()
+    place = property(
+        lambda self: Elsewhere.kept.place,
+        lambda self, place: setattr(Elsewhere.kept, "place", place),
+    )
+
+    def step(self, action):
+        self.tick = getattr(self, "tick", 0) + 1
+        return super().step(action)
+
+
+def test_a_warning_tells_that_copies_do_not_reach_the_state():
+    few = dataclasses.replace(SMALL, rollouts=2, horizon=2)
+    with pytest.warns(UserWarning, match=r"only \d of 16 steps from saved states lead"):
+        sample_truth(Elsewhere(), few)
+    given = {
+        "save": lambda env: env.unwrapped.place,
+        "restore": lambda env, place: setattr(env.unwrapped, "place", place),
+    }
+    assert len(sample_truth(Elsewhere(), dataclasses.replace(few, states=7), **given).observations)
+
+
+class Refusing(Walk):
+    of_seed = staticmethod(np.random.default_rng)
+
+    def __init__(self):
+        self.held = (each for each in ())
+
+
+@pytest.mark.parametrize(
+    ("environment", "changes", "options", "said"),
+    [
+        (Lake, {"states": 12}, {}, r"12 distinct states among 3072 visits, got 11; ask for fewer"),
+        (Lake, {"states": 10**9}, {}, "saved states in .* of memory"),
+        (Refusing, {}, {}, "whose state can be copied, or functions save and restore, got TypeE"),
+        (Lake, {}, {"save": lambda env: 0}, "both save and restore"),
+        (Lake, {}, {"policy": lambda seen: 0}, "an environment and a policy that take steps"),
+        (
+            lambda: gymnasium.make("CartPole-v1", max_episode_steps=5),
+            {"horizon": 7},
+            {},
+            "runs for 6 steps from every state, got one that is truncated after 5",
+        ),
+        (lambda: gymnasium.make("Blackjack-v1"), {}, {}, "FlattenObservation.*got 'a tuple'"),
+    ],
+    ids=["states", "memory", "copies", "save", "policy", "limit", "tuple"],
+)
+def test_sampling_refuses_what_does_not_fit(environment, changes, options, said):
+    sampling = dataclasses.replace(SMALL, rollouts=2, **changes)
+    with pytest.raises(InputError, match=said):
+        sample_truth(environment(), sampling, **options)
+
+
+@pytest.mark.integration
+def test_worlds_sample_takes_games_of_gymnasium_and_an_agent_s_policy(tmp_path, capsys):
+    run = tmp_path / "run"
+    few = "--steps 1500 --evaluate-every 500 --evaluation-episodes 2"
+    main(words(f"agent train --env CartPole-v1 --out {run} {few}"))
+    capsys.readouterr()
+    for policy in ("uniform", run):
+        out = tmp_path / f"store-{policy == run}"
+        small = "--states 20 --tasks 16 --rollouts 8 --horizon 10"
+        main(words(f"worlds sample --env CartPole-v1 --policy {policy} --out {out} {small}"))
+        told = json.loads(capsys.readouterr().out)
+        assert (told["states"], told["aliased"]) == (20, 0)
+        observations = rlreps.successor.load(out).observations
+        # As an agent sees them: bounded numbers are between 0 and 1.
+        assert observations.shape == (20, 4)
+        assert 0.0 < observations[:, 0].min() < observations[:, 0].max() < 1.0
