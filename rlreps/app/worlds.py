@@ -192,7 +192,8 @@ def sample_world(
     Returns:
         The run's measurements as JSON values. ``noise_floor``, ``energy_captured`` and
         ``observation_misses`` are of ``components``: the last is their distance from the linear
-        functions of the observation's numbers, with an intercept.
+        functions of the observation's numbers, with an intercept; None if there are not fewer
+        numbers than states, which fit anything.
     """
     require_place(out)
     require_interval("epsilon", epsilon, "[0, 1]")
@@ -210,6 +211,8 @@ def sample_world(
     shown = min(_COMPONENTS, len(truth.error))
     numbers = found.observations.reshape(truth.num_states, -1).astype(np.float32)
     varied = numbers[:, np.ptp(numbers, axis=0) > 0]
+    # As many numbers as states fit anything.
+    telling = varied.shape[1] < truth.num_states - 1
     return {
         "path": str(found.save(out).path),
         "states": truth.num_states,
@@ -221,7 +224,9 @@ def sample_world(
         "components": shown,
         "noise_floor": round(float(truth.error[shown - 1]), 5),
         "energy_captured": round(float(truth.principal.energy_captured()[shown - 1]), 4),
-        "observation_misses": round(truth.distance(varied, shown, intercept=True), 4),
+        "observation_misses": round(truth.distance(varied, shown, intercept=True), 4)
+        if telling
+        else None,
     }
 
 

@@ -21,7 +21,7 @@ from rlreps.worlds import StateSampling, World, sample_truth, sampled
 WIDTH, HEIGHT = 6, 5
 
 
-def room():
+def room(**options):
     """Four moves in a room; the last place ends the game."""
     x, y = (part.ravel() for part in np.meshgrid(np.arange(WIDTH), np.arange(HEIGHT)))
     moved = [
@@ -30,7 +30,8 @@ def room():
     ]
     last = np.arange(WIDTH * HEIGHT) == WIDTH * HEIGHT - 1
     next_states = np.stack(moved, axis=1)
-    return World.from_arrays(next_states=next_states, rewards=0.0 * next_states, terminal=last)
+    paid = 0.0 * next_states
+    return World.from_arrays(next_states=next_states, rewards=paid, terminal=last, **options)
 
 
 SMALL = StateSampling(states=25, tasks=40, rollouts=200, horizon=40, discount=0.8, seed=3)
@@ -121,8 +122,18 @@ def test_worlds_sample_stores_a_truth_and_refuses_a_game_of_dm_env(tmp_path, cap
     main(words(f"worlds sample --env world:{file} --out {out} {small}"))
     told = json.loads(capsys.readouterr().out)
     assert (told["states"], told["transitions"]) == (20, 20 * 4 * 4)
-    assert told["observation_misses"] == 0.0, "every function of a place is linear in its unit"
+    assert told["observation_misses"] is None, "every function of a place is linear in its unit"
     assert rlreps.successor.load(out).settings["game"] == f"world:{file}"
+    places = np.stack(np.divmod(np.arange(WIDTH * HEIGHT), WIDTH), axis=1).astype(np.float32)
+    file, out = room(observations=places).save(tmp_path / "flat.npz"), str(tmp_path / "flat")
+    main(words(f"worlds sample --env world:{file} --out {out} {small}"))
+    missed = json.loads(capsys.readouterr().out)["observation_misses"]
+    truth = rlreps.successor.load(out)
+    inputs = np.column_stack([np.ones(20), truth.observations])
+    basis = np.linalg.qr(inputs)[0]
+    matrix = np.asarray(truth.matrix)
+    leading = np.linalg.svd(matrix - matrix.mean(axis=0))[0][:, :8]
+    assert missed == pytest.approx(1.0 - np.square(basis.T @ leading).sum() / 8, abs=1e-3)
     named = "dm_env:rlreps.envs:PuddleWorldDmEnv"
     said = refused("worlds", "sample", "--env", named, "--out", str(tmp_path / "other"))
     assert said == f"expected an environment of JAX or Gymnasium, got {named!r}"
