@@ -1,5 +1,7 @@
 """Single figures from stores and runs: what ``rlreps plot`` draws."""
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
 from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.states import environment_of
 from rlreps.successor.truth.store import open_store
@@ -36,6 +39,9 @@ from rlreps.successor.truth.stored_subspace import (
 from rlreps.training.stored import ground_truth_for
 
 MOST_DRAWN_BINS = 1000
+
+_MOST_NUMBERS, _STATES_A_CELL = 60, 4
+"""Most numbers of an observation among which two are chosen for maps, and states in a cell."""
 
 
 CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
@@ -102,8 +108,9 @@ def draw_components(
 def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d: int) -> Figure:
     """Draw d leading components above the components that runs have learned, by label.
 
-    A game's components are maps over the first two coordinates for each value of the others; a
-    game without coordinates shows the frames at both ends of each component.
+    A game's components are maps over the first two coordinates for each value of the others. A
+    game without coordinates shows the frames at both ends of each component, or maps over two
+    numbers of its observations.
     """
     components, cosines = {"ground truth": truth.principal.truncated(d).basis}, {}
     for label, folder in runs.items():
@@ -117,6 +124,10 @@ def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d
     frames = None if seen is None else as_frames(np.asarray(seen))
     if grid is not None and len(grid.bins) == 1 and frames is not None:
         return plotting.plot_extremes(components["ground truth"], frames)
+    placed = None if seen is None else _telling_places(np.asarray(seen), components["ground truth"])
+    if grid is not None and len(grid.bins) == 1 and placed is not None:
+        grid, cells = placed
+        return plotting.plot_components(components, grid=grid, cells=cells, cosines=cosines)
     return plotting.plot_components(
         components,
         grid=truth.grid,
@@ -124,6 +135,33 @@ def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d
         environment=environment_of(truth.settings),
         cosines=cosines,
     )
+
+
+def _telling_places(
+    observations: np.ndarray, components: np.ndarray
+) -> tuple[BoxGrid, np.ndarray] | None:
+    """Return cells over two numbers of observations [n, p], and the cell of each state, [n].
+
+    The means over these cells, about four states to a cell, explain more of the components than
+    those over any other two. None if fewer than two of the numbers take more than two values.
+    """
+    if observations.ndim != 2:
+        return None
+    numbers = observations.astype(np.float64)
+    varied = [i for i in range(numbers.shape[1]) if len(np.unique(numbers[:, i])) > 2]
+    if not 2 <= len(varied) <= _MOST_NUMBERS:
+        return None
+    most = max(4, round(math.sqrt(len(numbers) / _STATES_A_CELL)))
+    found = []
+    for pair in itertools.combinations(varied, 2):
+        names = [f"number {i + 1} of the observation" for i in pair]
+        grid = BoxGrid.spanning(numbers[:, pair], names, most=most)
+        cells = np.asarray(grid.cell(numbers[:, pair]))
+        sums = np.zeros((grid.num_cells, components.shape[1]))
+        np.add.at(sums, cells, components)
+        counts = np.bincount(cells, minlength=grid.num_cells)[:, None]
+        found.append((float((sums**2 / np.maximum(counts, 1)).sum()), grid, cells))
+    return max(found, key=lambda each: each[0])[1:]
 
 
 def aligned_components(

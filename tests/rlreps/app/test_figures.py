@@ -1,0 +1,52 @@
+"""Which pictures a ground truth has."""
+
+import numpy as np
+import pytest
+
+from rlreps.app.figures import plot_learned_components
+from rlreps.successor.measure.rows import RowEstimates
+from rlreps.worlds.sampled import SampledTruth
+
+
+def sampled(observations, seed=0):
+    """Return a truth whose first components depend on the second and the fourth number alone."""
+    generator = np.random.default_rng(seed)
+    _, *inner = observations.T
+    first, second = inner[0], inner[2]
+    columns = [np.sin(2.0 * first + phase) * np.cos(2.0 * second) for phase in (0.0, 1.0, 2.0)]
+    rows = np.stack(columns, axis=1) @ generator.normal(size=(3, 12))
+    half = 1e-3 * generator.normal(size=rows.shape)
+    estimates = RowEstimates(rows.astype(np.float32), half.astype(np.float32))
+    return SampledTruth(estimates=estimates, observations=observations, settings={}).truth()
+
+
+def test_states_without_places_lie_over_the_two_numbers_that_explain_their_components():
+    generator = np.random.default_rng(0)
+    observations = generator.uniform(-1.0, 1.0, (400, 5)).astype(np.float32)
+    truth = sampled(observations)
+    figure = plot_learned_components(truth, {}, 2)
+    texts = [figure.get_supxlabel(), figure.get_supylabel()]
+    assert texts == ["number 2 of the observation", "number 4 of the observation"]
+    shown = np.asarray(figure.axes[0].images[0].get_array())
+    assert shown.shape == (10, 10)
+    # The mean over a cell of the component, by NumPy's own histogram.
+    ends = observations[:, [3, 1]]
+    edges = [
+        np.linspace(low - (high - low) / 18, high + (high - low) / 18, 11)
+        for low, high in zip(ends.min(axis=0), ends.max(axis=0), strict=True)
+    ]
+    component = np.asarray(truth.principal.basis)[:, 0]
+    sums, *_ = np.histogram2d(*ends.T, bins=edges, weights=component)
+    counts, *_ = np.histogram2d(*ends.T, bins=edges)
+    np.testing.assert_allclose(shown[counts > 0], sums[counts > 0] / counts[counts > 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("numbers", [1, 61])
+def test_states_are_drawn_in_their_order_where_no_two_numbers_place_them(numbers):
+    if numbers == 1:
+        observations = np.eye(30, 5, dtype=np.float32)
+        observations[:, 1] = np.arange(30)
+    else:
+        observations = np.random.default_rng(0).normal(size=(30, numbers)).astype(np.float32)
+    figure = plot_learned_components(sampled(observations), {}, 2)
+    assert figure.get_supxlabel() == "state"
