@@ -26,6 +26,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.recording import Policy as HostPolicy
+from rlreps.successor.truth.released import load as load_truth
 from rlreps.successor.truth.store.format import require_place
 from rlreps.worlds import (
     WORLDS,
@@ -34,7 +35,7 @@ from rlreps.worlds import (
     build,
     epsilon_greedy,
     load,
-    sample_truth,
+    sample_to_store,
 )
 from rlreps.worlds.named import View, cached
 from rlreps.worlds.sampled import Policy
@@ -181,6 +182,8 @@ def sample_world(
 ) -> dict[str, Any]:
     """Store discounted sums of random cumulants from states of a game too large to enumerate.
 
+    Run the same command again to resume.
+
     Args:
         env: An environment, named as for agents: ``gymnax:Breakout-MinAtar``, ``world:NAME``,
             ``puddle-world:ARENA``, or the id of one of Gymnasium whose state can be saved.
@@ -204,23 +207,27 @@ def sample_world(
         follow = None if follow is None else _on_host(follow, environment.action_space)
     about = {"game": env, "policy": policy, **({} if follow is None else {"epsilon": epsilon})}
     began = time.perf_counter()
-    found = sample_truth(environment, sampling, policy=follow, about=about, progress=progress_bar)
+    store, computed = sample_to_store(
+        out, environment, sampling, policy=follow, about=about, progress=progress_bar
+    )
     seconds = time.perf_counter() - began
-    truth = found.truth()
+    truth = load_truth(out)
     assert truth.error is not None
     shown = min(_COMPONENTS, len(truth.error))
-    numbers = found.observations.reshape(truth.num_states, -1).astype(np.float32)
+    numbers = np.reshape(truth.observations, (truth.num_states, -1)).astype(np.float32)
     varied = numbers[:, np.ptp(numbers, axis=0) > 0]
     # As many numbers as states fit anything.
     telling = varied.shape[1] < truth.num_states - 1
+    transitions = sampling.transitions * computed // sampling.states
     return {
-        "path": str(found.save(out).path),
+        "path": str(store.path),
         "states": truth.num_states,
-        "aliased": found.settings["aliased"],
+        "computed_states": computed,
+        "aliased": store.settings["aliased"],
         "tasks": sampling.tasks,
         "transitions": sampling.transitions,
         "seconds": round(seconds, 1),
-        "transitions_per_second": round(sampling.transitions / seconds),
+        "transitions_per_second": round(transitions / seconds) if computed else None,
         "components": shown,
         "noise_floor": round(float(truth.error[shown - 1]), 5),
         "energy_captured": round(float(truth.principal.energy_captured()[shown - 1]), 4),

@@ -5,6 +5,7 @@ Rollouts start at the stored states. The last state of an episode counts once, a
 after it; time limits end no rollout.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ from rlreps.successor.measure.settings import (
     RolloutSettings,
 )
 from rlreps.successor.truth.ground_truth import GroundTruth
-from rlreps.successor.truth.save_matrix import save_matrix
+from rlreps.successor.truth.save_matrix import create_matrix, save_matrix
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
 from rlreps.worlds.copies import COUNTERS
@@ -174,6 +175,92 @@ def sample_truth(
             distinct states among the visits, or more than the memory holds.
     """
     sampling = StateSampling() if sampling is None else sampling
+    found = _prepare(environment, sampling, policy, save, restore, about)
+    count = sampling.states
+    blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
+    rows, half = (np.empty((count, sampling.tasks), np.float32) for _ in range(2))
+    with progress("rollouts", total=count, unit="states") as advance:
+        for block, part in zip(blocks, found.sampler.row_blocks(blocks), strict=True):
+            rows[block.start : block.stop] = part.rows
+            half[block.start : block.stop] = part.half_difference
+            advance(len(block))
+    return SampledTruth(
+        estimates=RowEstimates(rows, half),
+        observations=found.observations,
+        settings=found.settings,
+    )
+
+
+def sample_to_store(
+    path: str | Path,
+    environment: Environment | gymnasium.Env[Any, Any],
+    sampling: StateSampling | None = None,
+    *,
+    policy: Policy | HostPolicy | None = None,
+    save: Callable[[Any], Any] | None = None,
+    restore: Callable[[Any, Any], object] | None = None,
+    about: Mapping[str, Any] | None = None,
+    progress: Progress = no_progress,
+) -> tuple[MatrixStore, int]:
+    """Store what ``sample_truth`` estimates, in blocks of 100 states; run again to resume.
+
+    Args:
+        path: A folder that is new or empty, or holds the same truth, complete or not.
+        environment: As for ``sample_truth``.
+        sampling: As for ``sample_truth``.
+        policy: As for ``sample_truth``.
+        save: As for ``sample_truth``.
+        restore: As for ``sample_truth``.
+        about: As for ``sample_truth``.
+        progress: As for ``sample_truth``.
+
+    Returns:
+        The store, and the number of states that were missing from it.
+
+    Raises:
+        InputError: As for ``sample_truth``, or if the path holds something else.
+    """
+    sampling = StateSampling() if sampling is None else sampling
+    found = _prepare(environment, sampling, policy, save, restore, about)
+    store = create_matrix(
+        path,
+        (sampling.states, sampling.tasks),
+        None,
+        cells=None,
+        observations=found.observations,
+        settings=found.settings,
+        block_rows=_BLOCK_ROWS,
+        sampled=True,
+    )
+    blocks = {index: range(*store.matrix.block_range(index)) for index in store.missing_blocks()}
+    missing = sum(map(len, blocks.values()))
+    with (
+        contextlib.closing(found.sampler.row_blocks([*blocks.values()])) as parts,
+        progress("rollouts", total=missing, unit="states") as advance,
+    ):
+        for index, part in zip(blocks, parts, strict=True):
+            store.write_block(index, part)
+            advance(len(blocks[index]))
+    return store.matrix, missing
+
+
+class _Prepared(NamedTuple):
+    """What estimates the rows, what an agent sees of the states, and how they were made."""
+
+    sampler: RowEstimator
+    observations: npt.NDArray[Any]
+    settings: Mapping[str, Any]
+
+
+def _prepare(
+    environment: Any,
+    sampling: StateSampling,
+    policy: Any,
+    save: Callable[[Any], Any] | None,
+    restore: Callable[[Any, Any], object] | None,
+    about: Mapping[str, Any] | None,
+) -> _Prepared:
+    """Draw states and cumulants."""
     states: SavedStates | _CompiledStates
     if isinstance(environment, gymnasium.Env):
         states = SavedStates(
@@ -196,7 +283,6 @@ def sample_truth(
         flat = jax.vmap(_flat)(jnp.asarray(observations))
         params = _draw_cumulants(family, sampling, flat)
     sampler = states.sampler(sampling, lambda seen: family.apply(params, _flat(seen)))
-    estimates = _estimate(sampler, sampling, progress)
     if observations.dtype != np.uint8:
         observations = observations.astype(np.float32)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
@@ -210,7 +296,7 @@ def sample_truth(
         "aliased": int(counts[counts > 1].sum()),
         **(about or {}),
     }
-    return SampledTruth(estimates=estimates, observations=observations, settings=settings)
+    return _Prepared(sampler, observations, settings)
 
 
 class _CompiledStates:
@@ -370,15 +456,3 @@ def _draw_cumulants(family: Any, sampling: StateSampling, observations: Array) -
     # Between two neighbours, so that rounding decides nothing where outputs differ.
     below = int(sampling.quantile * (len(outputs) - 1))
     return params._replace(thresholds=jnp.asarray((outputs[below] + outputs[below + 1]) / 2))
-
-
-def _estimate(sampler: RowEstimator, sampling: StateSampling, progress: Progress) -> RowEstimates:
-    count = sampling.states
-    blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
-    rows, half = (np.empty((count, sampling.tasks), np.float32) for _ in range(2))
-    with progress("rollouts", total=count, unit="states") as advance:
-        for block, found in zip(blocks, sampler.row_blocks(blocks), strict=True):
-            rows[block.start : block.stop] = found.rows
-            half[block.start : block.stop] = found.half_difference
-            advance(len(block))
-    return RowEstimates(rows, half)

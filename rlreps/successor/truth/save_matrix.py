@@ -16,7 +16,7 @@ from rlreps.successor.measure.grids import BoxGrid, spell_cells
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth.states import STATES, check_states, write_states
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.successor.truth.store.estimates import create_estimates
+from rlreps.successor.truth.store.estimates import EstimateStore, create_estimates
 from rlreps.typing import ArrayLike
 
 _BLOCK_ENTRIES = 2**20
@@ -62,7 +62,53 @@ def save_matrix(
     parts = [_single(part) for part in (rows, half) if part is not None]
     shape = parts[0].shape
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
-    states, tasks = shape
+    _require_differences(np.asarray(rows), parts[0])
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part.data)
+    store = create_matrix(
+        path,
+        shape,
+        grid,
+        cells=cells,
+        observations=observations,
+        settings={**(settings or {}), "sha256": hasher.hexdigest()},
+        block_rows=max(1, _BLOCK_ENTRIES // shape[1]),
+        sampled=half is not None,
+    )
+    for index in store.missing_blocks():
+        block = slice(*store.matrix.block_range(index))
+        store.write_block(index, RowEstimates(*(part[block] for part in parts)))
+    return store.matrix
+
+
+def create_matrix(
+    path: str | Path,
+    shape: tuple[int, int],
+    grid: BoxGrid | None,
+    *,
+    cells: ArrayLike | None,
+    observations: ArrayLike | None,
+    settings: Mapping[str, Any],
+    block_rows: int,
+    sampled: bool,
+) -> EstimateStore:
+    """Make the store of a matrix [states, tasks], or open it; its missing blocks are the caller's.
+
+    Args:
+        path: As for ``save_matrix``.
+        shape: (states, tasks).
+        grid: As for ``save_matrix``.
+        cells: As for ``save_matrix``.
+        observations: As for ``save_matrix``.
+        settings: What decides the matrix, JSON values.
+        block_rows: Rows in a block, at most; the last block may have fewer.
+        sampled: Whether rows have half differences.
+
+    Raises:
+        InputError: If cells or observations are invalid, or the path holds something else.
+    """
+    states, _ = shape
     if grid is None:
         grid = BoxGrid((0,), (states,), (states,), ("state",))
     found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
@@ -73,35 +119,28 @@ def save_matrix(
     require(bool(inside) and rising, expected, found)
     expected = f"{len(found)} rows, one for each of the states, which are cells of the grid"
     require(len(found) == states, expected, states)
-    _require_differences(np.asarray(rows), parts[0])
-    others, hasher = np.setdiff1d(np.arange(grid.num_cells), found), hashlib.sha256()
-    for part in parts:
-        hasher.update(part.data)
+    others = np.setdiff1d(np.arange(grid.num_cells), found)
     seen = {} if observations is None else check_states(np.asarray(observations), found)
     store = create_estimates(
         Path(path),
-        shape=(states, tasks),
-        block_rows=min(states, max(1, _BLOCK_ENTRIES // tasks)),
+        shape=shape,
+        block_rows=min(states, block_rows),
         settings={
             "quantity": "matrix of a user's own",
             "method": "given",
-            **(settings or {}),
+            **settings,
             "box": dataclasses.asdict(grid),
             **({"wall_cells": spell_cells(others)} if others.size and not seen else {}),
             **({STATES: digest_of(seen)} if seen else {}),
-            **({} if half is None else {"halves": 2}),
+            **({"halves": 2} if sampled else {}),
             "centring": "none",
-            "sha256": hasher.hexdigest(),
         },
         provenance={"saved_by": f"rlreps {__version__}"},
-        sampled=half is not None,
+        sampled=sampled,
     )
     if seen:
         write_states(store.matrix, seen)
-    for index in store.missing_blocks():
-        block = slice(*store.matrix.block_range(index))
-        store.write_block(index, RowEstimates(*(part[block] for part in parts)))
-    return store.matrix
+    return store
 
 
 def _single(matrix: Any) -> np.ndarray:

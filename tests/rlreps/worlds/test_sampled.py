@@ -16,7 +16,8 @@ from rlreps.cumulants import Discs, RandomFourier, RandomIndicators
 from rlreps.errors import InputError
 from rlreps.subspace import centre_in_place, exact_svd, nested_distances
 from rlreps.successor.measure import monte_carlo
-from rlreps.worlds import StateSampling, World, sample_truth, sampled
+from rlreps.successor.truth.store.estimates import open_estimates
+from rlreps.worlds import StateSampling, World, sample_to_store, sample_truth, sampled
 
 WIDTH, HEIGHT = 6, 5
 
@@ -95,6 +96,25 @@ def test_blocks_and_tiles_do_not_change_the_bits_and_a_store_gives_the_same_trut
     np.testing.assert_allclose(loaded.error[:5], truth.error[:5], atol=1e-5)
     np.testing.assert_allclose(loaded.observations, found.observations)
     assert loaded.settings["cumulants"]["hidden"] == [64, 64]
+
+
+def test_a_store_that_lost_blocks_is_completed_with_the_same_bits(monkeypatch, tmp_path):
+    monkeypatch.setattr(sampled, "_BLOCK_ROWS", 10)
+    options = dataclasses.replace(SMALL, rollouts=9, horizon=10)
+    environment = room().environment(max_steps=30)
+    expected = sample_truth(environment, options).estimates
+    store, computed = sample_to_store(tmp_path, environment, options)
+    assert computed == 25
+    stores = open_estimates(tmp_path)
+    stores.remove_block(1)
+    stores.half_difference.remove_block(2)
+    store, computed = sample_to_store(tmp_path, environment, options)
+    assert computed == 15
+    assert store.read().tobytes() == expected.rows.tobytes()
+    assert stores.half_difference.read().tobytes() == expected.half_difference.tobytes()
+    assert sample_to_store(tmp_path, environment, options)[1] == 0
+    with pytest.raises(InputError, match="made under other settings: expected rollouts=9, got 8"):
+        sample_to_store(tmp_path, environment, dataclasses.replace(options, rollouts=8))
 
 
 @pytest.mark.parametrize(
