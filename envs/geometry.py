@@ -15,7 +15,7 @@ import numpy as np
 
 from rlreps.envs.core import ArenaError, as_point, check_range, pytree_dataclass
 
-Interval = tuple[jax.Array, jax.Array]
+PathInterval = tuple[jax.Array, jax.Array]
 Point = tuple[float, float]
 
 
@@ -23,7 +23,7 @@ Point = tuple[float, float]
 class Shape(Protocol):
     """A convex region of the plane."""
 
-    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> PathInterval:
         """Return where the segment from ``origin`` along ``displacement`` lies inside.
 
         Args:
@@ -60,7 +60,7 @@ class Disc:
         object.__setattr__(self, "centre", as_point(self.centre, "centre"))
         object.__setattr__(self, "radius", _as_radius(self.radius))
 
-    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> PathInterval:
         """See ``Shape.interval``."""
         x, y = origin[0] - self.centre[0], origin[1] - self.centre[1]
         d_x, d_y = displacement[0], displacement[1]
@@ -97,7 +97,7 @@ class Capsule:
         object.__setattr__(self, "end", as_point(self.end, "end"))
         object.__setattr__(self, "radius", _as_radius(self.radius))
 
-    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> PathInterval:
         """See ``Shape.interval``.
 
         In the capsule's own frame (along its axis, across it) the path crosses the infinite strip
@@ -176,7 +176,7 @@ class ConvexPolygon:
             vertices = _counter_clockwise(vertices)
         object.__setattr__(self, "vertices", vertices)
 
-    def interval(self, origin: jax.Array, displacement: jax.Array) -> Interval:
+    def interval(self, origin: jax.Array, displacement: jax.Array) -> PathInterval:
         """See ``Shape.interval``: the path clipped by the half-plane of each edge in turn."""
         d_x, d_y = displacement[0], displacement[1]
         floor = _division_floor(d_x)

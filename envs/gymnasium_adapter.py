@@ -27,14 +27,14 @@ from rlreps.envs.core import (
 )
 from rlreps.envs.rendering import draw_arena
 
-Observation = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+ObservationArray = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 Rewards = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}
 
 
-class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
+class PuddleWorldEnv(gymnasium.Env[ObservationArray, np.int64]):
     """One PuddleWorld; actions are 0 up, 1 right, 2 down, 3 left.
 
     Seeding: ``reset(seed=s)`` starts a stream of random numbers that depends on ``s`` alone; later
@@ -61,7 +61,7 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[ObservationArray, dict[str, Any]]:
         """Start an episode in a random state; ``options`` is not used."""
         super().reset(seed=seed)
         if self._stream is None or seed is not None:
@@ -69,7 +69,7 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
         self._stream, self._state, observation = reset_stream(self.environment, self._stream)
         return np.array(observation), {}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ObservationArray, float, bool, bool, dict[str, Any]]:
         """Take an action, numbered as in the environment.
 
         Raises:
@@ -92,7 +92,7 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
         return None if self.render_mode is None else draw_arena(self.environment, self._state)
 
 
-class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
+class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], Any]):
     """A batch of PuddleWorlds stepped by one jitted JAX call.
 
     Copy i of a batch seeded with s does exactly what one copy seeded with s + i does. If the
@@ -135,7 +135,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         *,
         seed: int | Sequence[int | None] | npt.NDArray[np.integer[Any]] | None = None,
         options: dict[str, Any] | None = None,
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[ObservationArray, dict[str, Any]]:
         """Start an episode in every copy, or in those that ``options["reset_mask"]`` marks.
 
         Args:
@@ -179,7 +179,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
 
     def step(
         self, actions: npt.NDArray[np.int64]
-    ) -> tuple[Observation, Rewards, Flags, Flags, dict[str, Any]]:
+    ) -> tuple[ObservationArray, Rewards, Flags, Flags, dict[str, Any]]:
         """Take one action in each copy, or reset the copy if its episode ended in the last step.
 
         Raises:
@@ -247,11 +247,11 @@ def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
     return int(generator.integers(2**32)) if seed is None else seed
 
 
-def _observation_space(environment: Environment) -> gymnasium.Space[Observation]:
+def _observation_space(environment: Environment) -> gymnasium.Space[ObservationArray]:
     struct = observation_struct(environment)
     box = spaces.Box(0, 255 if struct.dtype == np.uint8 else 1, struct.shape, struct.dtype)
     # Box declares its own type as float or integer, whatever its dtype.
-    return cast(gymnasium.Space[Observation], box)
+    return cast(gymnasium.Space[ObservationArray], box)
 
 
 def _valid(environment: Environment) -> str:

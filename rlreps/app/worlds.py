@@ -25,7 +25,7 @@ from rlreps.files import require_output
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.recording import Policy as HostPolicy
+from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.truth.released import load as load_truth
 from rlreps.successor.truth.store.format import require_place
 from rlreps.worlds import (
@@ -38,7 +38,6 @@ from rlreps.worlds import (
     sample_to_store,
 )
 from rlreps.worlds.named import View, cached
-from rlreps.worlds.sampled import Policy
 
 CHOICES: dict[Any, Choice] = {
     Cumulants: Choice("cumulants", {k: v for k, v in CUMULANTS.items() if v is not Discs})
@@ -237,7 +236,7 @@ def sample_world(
     }
 
 
-def _agent_policy(run: Path, env: str, epsilon: float) -> Policy:
+def _agent_policy(run: Path, env: str, epsilon: float) -> JaxPolicy:
     """Return the policy of a run's first agent, which takes a share of random actions."""
     folder = RunFolder(run)
     program, state, _ = load_agents(folder, load_agent_config(folder, env))
@@ -249,14 +248,14 @@ def _agent_policy(run: Path, env: str, epsilon: float) -> Policy:
 
 def _as_agents_see(environment: Any, name: str) -> Any:
     """Return an environment of Gymnasium with what agents see of it, such as scaled numbers."""
-    space = getattr(environment, "observation_space", None)
+    space: Any = getattr(environment, "observation_space", None)
     require(space is not None, "an environment of JAX or Gymnasium", name)
     shape, dtype, see = map_observations(space, name)
-    seen = gymnasium.spaces.Box(0, 255, shape, dtype)
+    seen: Any = gymnasium.spaces.Box(0, 255, shape, np.dtype(dtype).type)
     return gymnasium.wrappers.TransformObservation(environment, lambda raw: see(raw[None])[0], seen)
 
 
-def _on_host(policy: Policy, actions: Any) -> HostPolicy:
+def _on_host(policy: JaxPolicy, actions: Any) -> Policy:
     """Return a policy in JAX as one of an environment on the host."""
     act, first = jax.jit(policy), int(actions.start)
 

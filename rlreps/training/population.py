@@ -36,7 +36,7 @@ Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
 EvaluateMember: TypeAlias = Callable[[Params, Any], Mapping[str, Array]]
 """One member's parameters and ``measured`` → named scalars; mapped by ``train_population``."""
 
-Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
+Observer: TypeAlias = Callable[[int, Callable[[], Params]], None]
 """Called at every evaluation with the step and a function that returns the first member's
 parameters; must change nothing. All processes must call the function, or none."""
 
@@ -95,7 +95,7 @@ class Members(Program[TrainState]):
         own_sources: bool = False,
         evaluate: EvaluateMember | None = None,
         measured: Any = (),
-        observe: Observe | None = None,
+        observe: Observer | None = None,
     ) -> None:
         """Place everything on the devices; arguments as for ``train_population``."""
         self._placement, self._own_sources = placement, own_sources
@@ -335,7 +335,7 @@ def train_population(
     own_sources: bool = False,
     evaluate: EvaluateMember | None = None,
     measured: Any = (),
-    observe: Observe | None = None,
+    observe: Observer | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
     loggers: Sequence[Logger] = (),

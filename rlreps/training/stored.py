@@ -27,7 +27,7 @@ from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.training import evaluation
 from rlreps.training.config import TrainingConfig, make_learner
 from rlreps.training.devices import make_placement
-from rlreps.training.population import Observe, TrainingResult, train_population
+from rlreps.training.population import Observer, TrainingResult, train_population
 from rlreps.training.update import Learner
 
 FEATURES = "features"
@@ -151,7 +151,7 @@ def require_memory_for_runs(
 
 def feature_record(
     config: TrainingConfig, folder: RunFolder, encoder: Encoder, inputs: Array
-) -> Observe:
+) -> Observer:
     """Keep the first seed's features at all states, at some evaluations: ``features/STEP.npy``.
 
     From these files ``rlreps explore`` shows how components emerge. A resumed run writes the files

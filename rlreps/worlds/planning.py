@@ -14,7 +14,7 @@ from rlreps.numerics import as_real
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.truths import SuccessorSolver
 
-Table = scipy.sparse.csr_array
+TransitionTable = scipy.sparse.csr_array
 
 _TIE = 1e-12
 """Difference, relative to the best action's value, below which two values count as equal."""
@@ -26,7 +26,7 @@ _LARGEST_DISCOUNT = 1.0 - 1e-9
 """Beyond it, that error is more than 10⁻⁵ of the reward of a step."""
 
 
-def chain_of(table: Table, policy: DoubleArray) -> Table:
+def chain_of(table: TransitionTable, policy: DoubleArray) -> TransitionTable:
     """Return the transition matrix [n, n] of a policy [n, A] in a table [n A, n]."""
     states, actions = policy.shape
     rows = np.repeat(np.arange(states), actions)
@@ -37,7 +37,7 @@ def chain_of(table: Table, policy: DoubleArray) -> Table:
 
 
 def action_values(
-    table: Table, rewards: DoubleArray, values: DoubleArray, discount: float
+    table: TransitionTable, rewards: DoubleArray, values: DoubleArray, discount: float
 ) -> DoubleArray:
     """Compute r(s, a) + γ Σ P(s' | s, a) v(s') of values [n], [n, A]."""
     found: DoubleArray = rewards + discount * (table @ values).reshape(rewards.shape)
@@ -45,7 +45,7 @@ def action_values(
 
 
 def policy_values(
-    table: Table, rewards: DoubleArray, policy: DoubleArray, discount: float
+    table: TransitionTable, rewards: DoubleArray, policy: DoubleArray, discount: float
 ) -> DoubleArray:
     """Solve for the values [n] of a policy [n, A] by a sparse LU."""
     gained = np.sum(policy * rewards, axis=1)
@@ -53,7 +53,7 @@ def policy_values(
 
 
 def advantages(
-    table: Table, rewards: DoubleArray, values: DoubleArray, discount: float
+    table: TransitionTable, rewards: DoubleArray, values: DoubleArray, discount: float
 ) -> DoubleArray:
     """Compute r(s, a) − (1 − γ) v(s) + γ Σ P(s' | s, a) (v(s') − v(s)) of values [n], [n, A].
 
@@ -66,7 +66,9 @@ def advantages(
     return found
 
 
-def optimal_action_values(table: Table, rewards: DoubleArray, discount: float) -> DoubleArray:
+def optimal_action_values(
+    table: TransitionTable, rewards: DoubleArray, discount: float
+) -> DoubleArray:
     """Compute Q* [n, A] by policy iteration.
 
     The values of a policy are refined by their advantages, which are zero for its own actions, so
@@ -113,7 +115,7 @@ def epsilon_greedy(values: ArrayLike, epsilon: float = 0.0) -> DoubleArray:
 
 
 def effective_horizon(
-    table: Table,
+    table: TransitionTable,
     rewards: DoubleArray,
     start: DoubleArray,
     discount: float,

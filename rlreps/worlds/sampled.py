@@ -25,7 +25,7 @@ from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import bytes_of, jit, seed_key, usable_cores
 from rlreps.subspace import centre_in_place, noise_floor
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.fitting.recording import Policy as HostPolicy
+from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.measure.chains import environment_chain
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.measure.monte_carlo import RowSampler
@@ -42,9 +42,6 @@ from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
 from rlreps.worlds.copies import COUNTERS
 from rlreps.worlds.saved_states import SavedStates
-
-Policy = Callable[[Array, Array], Array]
-"""(key, observation) → action []."""
 
 # A round of visits is so many copies times steps; rounds end at so many distinct states for each
 # one drawn.
@@ -145,7 +142,7 @@ def sample_truth(
     environment: Environment | gymnasium.Env[Any, Any],
     sampling: StateSampling | None = None,
     *,
-    policy: Policy | HostPolicy | None = None,
+    policy: JaxPolicy | Policy | None = None,
     save: Callable[[Any], Any] | None = None,
     restore: Callable[[Any, Any], object] | None = None,
     about: Mapping[str, Any] | None = None,
@@ -196,7 +193,7 @@ def sample_to_store(
     environment: Environment | gymnasium.Env[Any, Any],
     sampling: StateSampling | None = None,
     *,
-    policy: Policy | HostPolicy | None = None,
+    policy: JaxPolicy | Policy | None = None,
     save: Callable[[Any], Any] | None = None,
     restore: Callable[[Any, Any], object] | None = None,
     about: Mapping[str, Any] | None = None,
@@ -392,7 +389,7 @@ def _require_memory(sampling: StateSampling, state: Any, seen: Any) -> None:
 
 
 def _visit(
-    environment: Environment, policy: Policy | None, sampling: StateSampling, key: Array
+    environment: Environment, policy: JaxPolicy | None, sampling: StateSampling, key: Array
 ) -> Any:
     """Return n distinct states, drawn from those in which a policy acts, in order of visits.
 

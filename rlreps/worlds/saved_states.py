@@ -238,7 +238,7 @@ class SavedStateSampler(RowEstimator):
         ).shape
 
         @jit
-        def weighted(observations: npt.NDArray[Any], weights: npt.NDArray[Any]) -> Array:
+        def weighted(observations: Any, weights: Any) -> Array:
             return matmul(weights, jax.vmap(cumulants)(observations))
 
         self._weighted = weighted
@@ -275,7 +275,7 @@ class SavedStateSampler(RowEstimator):
                     seen, weights = self._empty()
                     filled = 0
         batches.append(self._weighted(seen, weights))
-        return np.sum([np.asarray(batch) for batch in batches], axis=0, dtype=np.float64)
+        return np.asarray([np.asarray(each) for each in batches]).sum(axis=0, dtype=np.float64)
 
     def _empty(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Return a batch of observations without weight."""

@@ -8,7 +8,7 @@ import scipy.sparse
 
 from rlreps.errors import InputError, require
 from rlreps.typing import ArrayLike, DoubleArray
-from rlreps.worlds.planning import Table
+from rlreps.worlds.planning import TransitionTable
 
 Mask = npt.NDArray[np.bool_]
 
@@ -19,7 +19,7 @@ def build_table(
     rewards: ArrayLike | None,
     transition_rewards: Any,
     terminal: ArrayLike | None,
-) -> tuple[Mask, Table, DoubleArray, DoubleArray | None]:
+) -> tuple[Mask, TransitionTable, DoubleArray, DoubleArray | None]:
     """Build a table in which terminal states lead to themselves and pay nothing.
 
     The arguments are those of ``World.from_arrays``.
@@ -63,8 +63,8 @@ def build_table(
 
 
 def restart(
-    table: Table, each: DoubleArray | None, terminal: Mask, start: DoubleArray
-) -> tuple[Table, DoubleArray | None]:
+    table: TransitionTable, each: DoubleArray | None, terminal: Mask, start: DoubleArray
+) -> tuple[TransitionTable, DoubleArray | None]:
     """Lead terminal states to first states; return the table and the rewards of its entries.
 
     Args:
@@ -90,7 +90,7 @@ def checked_shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, .
     return array.shape
 
 
-def check_table(table: Table, shape: tuple[int, int]) -> None:
+def check_table(table: TransitionTable, shape: tuple[int, int]) -> None:
     """Check that a table [n A, n] holds probabilities of next states; ``shape`` is (n, A)."""
     states, actions = shape
     expected = f"transitions [{states * actions}, {states}]"
@@ -106,7 +106,7 @@ def check_table(table: Table, shape: tuple[int, int]) -> None:
     require(valid, "probabilities of next states that sum to 1", f"{off:g} off")
 
 
-def check_entries(each: DoubleArray, table: Table, rewards: DoubleArray) -> None:
+def check_entries(each: DoubleArray, table: TransitionTable, rewards: DoubleArray) -> None:
     """Check that ``rewards`` [n, A] are the expectations of the rewards of a table's entries."""
     chances = table.data
     fits = each.dtype == np.float64 and each.shape == chances.shape
@@ -116,7 +116,7 @@ def check_entries(each: DoubleArray, table: Table, rewards: DoubleArray) -> None
     require(meant, "rewards that are means of transition_rewards", "others")
 
 
-def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> Table:
+def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> TransitionTable:
     """Stack matrices [n, n] of A actions, dense or sparse, as a table [n A, n]."""
     try:
         each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
@@ -130,7 +130,7 @@ def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> T
     return scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
 
 
-def _rewards_at(given: Table, table: Table, ends: Mask) -> DoubleArray | None:
+def _rewards_at(given: TransitionTable, table: TransitionTable, ends: Mask) -> DoubleArray | None:
     """Return rewards at the entries of a table; None if those of each row are equal."""
     rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
     each = np.asarray(given[rows, table.indices], np.float64).ravel()
@@ -140,7 +140,7 @@ def _rewards_at(given: Table, table: Table, ends: Mask) -> DoubleArray | None:
     return None if np.allclose(most, least, rtol=1e-12, atol=0.0) else each
 
 
-def _of_next_states(given: npt.NDArray[Any], shape: tuple[int, int]) -> Table:
+def _of_next_states(given: npt.NDArray[Any], shape: tuple[int, int]) -> TransitionTable:
     states, actions = shape
     whole = np.issubdtype(given.dtype, np.integer) and given.shape == shape
     require(whole, f"next states {list(shape)} as integers", (given.dtype.name, given.shape))

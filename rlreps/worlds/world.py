@@ -26,7 +26,7 @@ from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds import planning
 from rlreps.worlds.enumeration import enumerate_states, read_table
 from rlreps.worlds.environment import TableEnvironment
-from rlreps.worlds.planning import Table, checked_policy
+from rlreps.worlds.planning import TransitionTable, checked_policy
 from rlreps.worlds.tables import build_table, check_entries, check_table, checked_shape, restart
 from rlreps.worlds.truths import SuccessorSolver, solve_truth
 
@@ -54,7 +54,7 @@ class World:
             ``rewards`` are; None where rewards depend on state and action alone.
     """
 
-    transitions: Table
+    transitions: TransitionTable
     rewards: DoubleArray
     terminal: npt.NDArray[np.bool_]
     start: DoubleArray

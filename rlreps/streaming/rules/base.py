@@ -20,10 +20,10 @@ from rlreps.errors import InputError, require, require_interval
 UPDATES_BETWEEN_ANCHORS = 64
 
 
-Schedule = Callable[[Array], Array]
+RateSchedule = Callable[[Array], Array]
 """Number of updates, [] (int32) → learning rate, []."""
 
-LearningRate = float | Array | Schedule
+LearningRate = float | Array | RateSchedule
 """A fixed learning rate, [], or a schedule."""
 
 
