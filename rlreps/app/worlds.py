@@ -250,8 +250,9 @@ def _as_agents_see(environment: Any, name: str) -> Any:
     """Return an environment of Gymnasium with what agents see of it, such as scaled numbers."""
     space: Any = getattr(environment, "observation_space", None)
     require(space is not None, "an environment of JAX or Gymnasium", name)
-    shape, dtype, see = map_observations(space, name)
-    seen: Any = gymnasium.spaces.Box(0, 255, shape, np.dtype(dtype).type)
+    mapped: Any = map_observations(space, name)
+    shape, dtype, see = mapped
+    seen = gymnasium.spaces.Box(0, 255, shape, dtype)
     return gymnasium.wrappers.TransformObservation(environment, lambda raw: see(raw[None])[0], seen)
 
 

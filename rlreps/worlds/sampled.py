@@ -46,7 +46,7 @@ from rlreps.worlds.saved_states import SavedStates
 # A round of visits is so many copies times steps; rounds end at so many distinct states for each
 # one drawn.
 _COPIES, _STEPS, _PLENTY = 64, 256, 16
-_BLOCK_ROWS = 100
+_BLOCK_ROWS = 25
 _TILE_STATES = 32
 # Purposes of keys; rollouts use the numbers of the states, which are smaller.
 _VISITS, _CUMULANTS = 2**32 - 1, 2**32 - 2
@@ -199,7 +199,7 @@ def sample_to_store(
     about: Mapping[str, Any] | None = None,
     progress: Progress = no_progress,
 ) -> tuple[MatrixStore, int]:
-    """Store what ``sample_truth`` estimates, in blocks of 100 states; run again to resume.
+    """Store what ``sample_truth`` estimates, in blocks of 25 states; run again to resume.
 
     Args:
         path: A folder that is new or empty, or holds the same truth, complete or not.

@@ -275,7 +275,7 @@ class SavedStateSampler(RowEstimator):
                     seen, weights = self._empty()
                     filled = 0
         batches.append(self._weighted(seen, weights))
-        return np.asarray([np.asarray(each) for each in batches]).sum(axis=0, dtype=np.float64)
+        return np.asarray(np.sum([np.asarray(each) for each in batches], 0, np.float64))
 
     def _empty(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Return a batch of observations without weight."""
