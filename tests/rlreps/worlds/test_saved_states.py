@@ -19,6 +19,7 @@ from rlreps.worlds import StateSampling, World, sample_truth, sampled
 
 SMALL = StateSampling(
     states=10,
+    visits=60,
     tasks=40,
     rollouts=100,
     horizon=40,
@@ -170,7 +171,7 @@ class Emulated(Walk):
 
 
 def test_an_emulator_s_clones_are_states():
-    few = dataclasses.replace(SMALL, states=7, rollouts=200)
+    few = dataclasses.replace(SMALL, states=7, rollouts=60)
     found, plain = sample_truth(Emulated(), few), Walk()
     plain.of_seed = np.random.default_rng
     expected = sample_truth(plain, few)
@@ -217,7 +218,7 @@ class Refusing(Walk):
 @pytest.mark.parametrize(
     ("environment", "changes", "options", "said"),
     [
-        (Lake, {"states": 12}, {}, r"12 distinct states among 3072 visits, got 11; ask for fewer"),
+        (Lake, {"states": 12}, {}, r"12 distinct states among 720 visits, got 11; ask for fewer"),
         (Lake, {"states": 10**9}, {}, "saved states in .* of memory"),
         (Refusing, {}, {}, "whose state can be copied, or functions save and restore, got TypeE"),
         (Lake, {}, {"save": lambda env: 0}, "both save and restore"),
