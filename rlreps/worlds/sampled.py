@@ -172,7 +172,7 @@ def sample_truth(
             distinct states among the visits, or more than the memory holds.
     """
     sampling = StateSampling() if sampling is None else sampling
-    found = _prepare(environment, sampling, policy, save, restore, about)
+    found = _prepare(environment, sampling, policy, save, restore, about, progress)
     count = sampling.states
     blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
     rows, half = (np.empty((count, sampling.tasks), np.float32) for _ in range(2))
@@ -218,7 +218,7 @@ def sample_to_store(
         InputError: As for ``sample_truth``, or if the path holds something else.
     """
     sampling = StateSampling() if sampling is None else sampling
-    found = _prepare(environment, sampling, policy, save, restore, about)
+    found = _prepare(environment, sampling, policy, save, restore, about, progress)
     store = create_matrix(
         path,
         (sampling.states, sampling.tasks),
@@ -256,6 +256,7 @@ def _prepare(
     save: Callable[[Any], Any] | None,
     restore: Callable[[Any, Any], object] | None,
     about: Mapping[str, Any] | None,
+    progress: Progress,
 ) -> _Prepared:
     """Draw states and cumulants."""
     states: SavedStates | _CompiledStates
@@ -270,6 +271,7 @@ def _prepare(
             counters=(*COUNTERS, *sampling.counters),
             save=save,
             restore=restore,
+            progress=progress,
         )
     else:
         states = _CompiledStates(environment, sampling, policy)

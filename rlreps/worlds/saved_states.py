@@ -20,6 +20,7 @@ from rlreps.numerics import as_real, jit, matmul
 from rlreps.successor.fitting.recording import Policy
 from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.measure.settings import RolloutSettings
+from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.copies import COUNTERS, OwnCopies, StateCopies, state_copies
 
 _TRIED, _APART = 16, 8
@@ -55,6 +56,7 @@ class SavedStates:
         counters: Sequence[str] = COUNTERS,
         save: Callable[[Any], Any] | None = None,
         restore: Callable[[Any, Any], object] | None = None,
+        progress: Progress = no_progress,
     ) -> None:
         """Draw distinct states, uniformly from those in which the policy acts.
 
@@ -69,6 +71,7 @@ class SavedStates:
                 reset, and tell no states apart.
             save: Environment → its state; None copies all attributes.
             restore: (environment, state) → nothing; puts the environment into a saved state.
+            progress: Shows the number of distinct states that have been visited.
 
         Raises:
             InputError: For too few distinct states, an environment that cannot be copied, or more
@@ -86,7 +89,9 @@ class SavedStates:
             saved = self._copies.save(environment)
             size = 3 * seen.nbytes + (len(saved) if isinstance(saved, bytes) else 0)
             require_memory(f"{num_states:,} saved states", num_states * size)
-            self._visits = self._walk(seen, num_states, most_visits, most_distinct)
+            with progress("visits", total=most_distinct, unit="distinct states") as advance:
+                limits = (num_states, most_visits, most_distinct)
+                self._visits = self._walk(seen, limits, advance)
             repeated = self._repeat(state_copies(environment, save, restore, random=True))
         if 2 * repeated < _TRIED:
             warnings.warn(
@@ -99,9 +104,19 @@ class SavedStates:
         self.observations = np.stack([each.observation for each in self._visits])
 
     def _walk(
-        self, seen: npt.NDArray[Any], num_states: int, most_visits: int, most_distinct: int
+        self,
+        seen: npt.NDArray[Any],
+        limits: tuple[int, int, int],
+        advance: Callable[[int], object],
     ) -> list[_Visit]:
-        """Follow the policy; return visits of distinct states."""
+        """Follow the policy; return visits of distinct states.
+
+        Args:
+            seen: The first observation.
+            limits: Number of states to draw, of visits, and of distinct states.
+            advance: Called for each distinct state.
+        """
+        num_states, most_visits, most_distinct = limits
         environment, generator = self._environment, np.random.default_rng(self._seed)
         environment.action_space.seed(self._seed)
         kept: dict[int, _Visit] = {}
@@ -113,6 +128,7 @@ class SavedStates:
             raw, _, terminated, truncated, _ = environment.step(action)
             following = self._seen(raw)
             if self._is_new(saved, copies, states):
+                advance(1)
                 # Every distinct state stays with the same probability (reservoir sampling).
                 number = len(states) - 1
                 place = number if number < num_states else int(generator.integers(number + 1))
