@@ -23,15 +23,15 @@ import numpy as np
 from rlreps.config import as_json
 from rlreps.errors import require
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
+from rlreps.experiments.ours.benchmark_runs import TRIALS, Config, learner_of, trained
 from rlreps.experiments.ours.chains import KnownChain
 from rlreps.experiments.ours.contestants import Row
 from rlreps.files import read_json, write_atomically
 from rlreps.runs import RunFolder
-from rlreps.study import Run, in_path, product_cells
+from rlreps.study import Run, in_path
 
 CONFIG = Config()
-CELLS = product_cells(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
+CELLS = EXPERIMENTS["benchmark"].load().cells(Run(CONFIG, None))
 UPDATES, REPEATS = 50, 6
 """Number of updates that are timed together, and number of repeats."""
 

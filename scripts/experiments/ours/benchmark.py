@@ -39,7 +39,6 @@ from rlreps.encoders import Cosine
 from rlreps.errors import InputError
 from rlreps.experiments.ours import benchmark_report as report
 from rlreps.experiments.ours.benchmark_runs import (
-    CELL,
     TRIALS,
     Config,
     fitting,
@@ -205,7 +204,7 @@ EXPERIMENT = Experiment(
     options={"objective": with_objective, "world": in_world},
     prepare=prepare,
     cells=lambda run: product_cells(
-        CELL,
+        "{row.method}-{world}-{d}",
         row=(*run.config.rows, *released_rows(run.config)),
         world=run.config.worlds,
         d=run.config.dimensions,

@@ -34,7 +34,6 @@ from rlreps.study import (
     TableRows,
     aligned_maps,
     in_path,
-    read_released,
 )
 
 NEVER = "never"
@@ -197,8 +196,7 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     world, drawn = results.run.data[arena], {}
     grid, cells = world.world.places()
     for name, each in results.cells.items():
-        found = read_released("benchmark")["cells"] if each["released"][0] else results.found
-        features = found[name].get("features")
+        features = results.found[name].get("features")
         if features and len(each.where(world=arena, d=config.tuned_at, family=family)):
             drawn[str(each["method"][0])] = jnp.asarray(features)
     if not drawn:

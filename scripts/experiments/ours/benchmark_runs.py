@@ -294,11 +294,12 @@ def tune(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
 def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
     """Train all seeds of an objective, or measure a control; values are [seeds, evaluations].
 
-    For a released row, ``frame`` reads the values.
+    A released row has the values of the release.
     """
     config, row, d = run.config, cell["row"], cell["d"]
     if row not in config.rows:
-        return {}
+        released: Found = read_released("benchmark")["cells"][name]
+        return released
     world, seeds = run.data[cell["world"]], range(config.num_seeds)
     steps = range(0, config.steps + 1, config.steps // config.evaluations)
     values: dict[str, Any]
@@ -339,10 +340,6 @@ def explained(config: Config, world: KnownChain, features: Array, seed: int) -> 
     )
 
 
-CELL = "{row.method}-{world}-{d}"
-"""Name of a row in a world at a d."""
-
-
 MEASURED = ("subspace_distance", "density_distance", "cosine", "least_cosine", "r2")
 """Measures that are averaged over seeds."""
 
@@ -355,9 +352,6 @@ def frame(run: Run[Config], cell: Mapping[str, Any], found: Found) -> Frame:
     A cell that failed has one step, without measures.
     """
     config, row = run.config, cell["row"]
-    is_released = row not in config.rows
-    if is_released:
-        found = read_released("benchmark")["cells"][in_path(CELL.format(**cell))]
     costs = {"entries": math.nan, "transitions": 1.0, "nothing": math.nan}
     cost = config.batch * costs.get(row.sees, 1.0 / (1.0 - config.discount))
     steps, unknown = found.get("steps", [0]), np.full((1, 1), math.nan)
@@ -375,5 +369,5 @@ def frame(run: Run[Config], cell: Mapping[str, Any], found: Found) -> Frame:
         truth=row.truth,
         options=(row.objective is not None) + bool(row.option),
         failed=found.get("failed", ""),
-        released=is_released,
+        released=row not in config.rows,
     )

@@ -88,7 +88,6 @@ from rlreps.experiments.ours.games_runs import (
     labels_of,
     load_board,
     measure_arm,
-    released_labels,
     steps_to,
     with_objective,
 )
@@ -105,14 +104,9 @@ from rlreps.study import (
     Run,
     Tabulated,
     design_of,
-    in_path,
     product_cells,
-    read_released,
     replace_nested,
 )
-
-CELL = "{world} {arm}"
-"""Name of a cell."""
 
 WORLDS = (
     "minigrid-empty-8x8",
@@ -198,14 +192,12 @@ def check(config: Config, _: Any) -> None:
 def cells(run: Run[Config]) -> dict[str, dict[str, str]]:
     """List the arms in every world, worlds kept aside last."""
     worlds = (*run.config.worlds, *run.config.aside)
-    return product_cells(CELL, world=worlds, arm=labels_of(run.config))
+    return product_cells("{world} {arm}", world=worlds, arm=labels_of(run.config))
 
 
 def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -> Frame:
-    """List success by step, and at checkpoints what was measured, in this run or the release."""
+    """List success by step, and at checkpoints what was measured."""
     config = run.config
-    if cell["arm"] in released_labels(config):
-        found = read_released("games")["cells"][in_path(CELL.format(**cell))]
     success = np.asarray(found["success"], np.float64)
     steps = np.arange(success.shape[1]) * config.base.evaluate_every
     at = np.isin(steps, config.checkpoints)

@@ -317,13 +317,14 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
     """Train the agents of an arm in a world; audit their torsos at checkpoints.
 
     Returns:
-        Success at every evaluation, [seeds, p], and each of ``MEASURES``, [seeds, checkpoints].
-        Nothing for a released arm, which ``read_released`` has.
+        Success at every evaluation, [seeds, p], and each of ``MEASURES``, [seeds, checkpoints]; of
+        a released arm, the release's.
     """
     config, (world, label) = run.config, (cell["world"], cell["arm"])
     arm = arm_of(config, label)
     if label in released_labels(config):
-        return {}
+        released: dict[str, Any] = read_released("games")["cells"][name]
+        return released
     agents, board = agents_of(config, world, label), load_board(world)
     environment = board.environment(agents.max_episode_steps)
     if arm.counted:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import sys
-import types
 from pathlib import Path
 
 import jax
@@ -33,7 +32,7 @@ from rlreps.experiments.ours.contestants import (
 )
 from rlreps.losses import GraphDrawing
 from rlreps.losses.pairs import PairObjective
-from rlreps.study import Run, product_cells
+from rlreps.study import Run
 from rlreps.worlds import World
 
 SMALL = Config(worlds=("sutton",), bins=5, encoder=Cosine(frequencies=4), batch=32, trials=12)
@@ -322,11 +321,11 @@ def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypa
 @functools.cache
 def released_ends():
     """The released rows' last measurements, a dictionary a seed."""
-    config, run = Config(), types.SimpleNamespace(config=dataclasses.replace(Config(), rows=()))
-    cells = product_cells(
-        benchmark_runs.CELL, row=config.rows, world=config.worlds, d=[config.tuned_at]
-    ).values()
-    frames = [benchmark_runs.frame(run, cell, {}) for cell in cells]
+    config, run = Config(), Run(dataclasses.replace(Config(), rows=()), None)
+    cells = {
+        name: each for name, each in EXPERIMENT.cells(run).items() if each["d"] == config.tuned_at
+    }
+    frames = [EXPERIMENT.frame(run, c, EXPERIMENT.measure(run, n, c)) for n, c in cells.items()]
     return [row for frame in frames for row in frame.where(step=config.steps).rows(*frame.columns)]
 
 
