@@ -1,9 +1,8 @@
 """Shared parts of the experiments on streaming PCA (Amid & Warmuth 2020).
 
-Rules as published, the numbers that the paper prints, exact components, the choice of learning
-rates, verdicts. Where the text leaves a choice open (starts, grids of η0), the authors' code
-decides, except for ``DEVIATIONS``, ``START`` and ``RATES``.
-Their "Sanger" is ``explicit_krasulina``; ``sanger`` is Sanger's own rule of 1989.
+Rules as published, exact components, verdicts. Where the text leaves a choice open (starts, grids
+of η0), the authors' code decides, except for ``DEVIATIONS``, ``START`` and ``tuning.RATES``. Their
+"Sanger" is ``explicit_krasulina``; ``sanger`` is Sanger's own rule of 1989.
 """
 
 import dataclasses
@@ -15,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import require
-from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, PAPER_RULES, SANGER
-from rlreps.experiments.amid_warmuth_2020.tuning import TunedRule
+from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, SANGER
+from rlreps.experiments.amid_warmuth_2020.tuning import Contender as Contender
 from rlreps.sources import Observations, load_observations
 from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import RULES
@@ -29,12 +28,8 @@ from rlreps.study import (
     Results,
     Run,
     TableRows,
-    in_path,
 )
 from rlreps.subspace import ExactComponents, exact_components
-
-RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
-"""Initial learning rates to choose from. The authors' code has these, and some that grow with k."""
 
 SANGER_RATES = (
     *(1e-6, 5e-6, 1e-5, 5e-5, 8e-5, 1e-4, 2e-4, 5e-4, 8e-4, 1e-3, 2e-3, 5e-3),
@@ -74,40 +69,6 @@ DEVIATIONS: Mapping[str, str] = {"data": SUBSET, "precision": PRECISION}
 
 _LEAST_SHARE = 1e-6
 """Least share of variance beyond the top components that float32 rows can represent."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contender(TunedRule):
-    """A streaming rule of a comparison.
-
-    Attributes:
-        variant: How it differs from the paper's way to run the rule; empty if it does not.
-        mean_qr: Whether workers' models are combined by their mean and a QR decomposition, as the
-            paper combines orthonormal bases; otherwise the rule's ``combine`` combines them.
-    """
-
-    variant: str = ""
-    mean_qr: bool = False
-    powers: tuple[float, ...] = (0.8,)
-    learning_rates: tuple[float, ...] = RATES
-
-    @property
-    def name(self) -> str:
-        """Return its name in files; contenders with the same name are the same."""
-        rows = "" if self.rows_per_update == 1 else f"-{self.rows_per_update}"
-        return f"{self.rule}{rows}{'-' if self.variant else ''}{in_path(self.variant)}"
-
-    @property
-    def label(self) -> str:
-        """Return its name in figures, with the number of rows per update if there are several."""
-        rows = "" if self.rows_per_update == 1 else f" ({self.rows_per_update:,})"
-        theirs = ' ("Sanger")' if self.rule == SANGER and self.published else ""
-        return f"{RULES[self.rule].title}{theirs}{rows}{', ' * bool(self.variant)}{self.variant}"
-
-    @property
-    def published(self) -> bool:
-        """Return whether the paper runs it."""
-        return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
 
 
 def published(start: float) -> tuple[Contender, ...]:
@@ -219,7 +180,7 @@ def cells(run: Run[Config]) -> dict[str, tuple[Contender, int]]:
 
 
 def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any]:
-    """Choose γ and η0 of a cell; see ``TunedRule.choose_rates``."""
+    """Choose γ and η0 of a cell; see ``Contender.choose_rates``."""
     config, (contender, k) = run.config, cell
     fraction, seed = config.tuning_fraction, config.seed
     return contender.choose_rates(run.data.rows, k, fraction=fraction, seed=seed)

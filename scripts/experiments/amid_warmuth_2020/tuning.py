@@ -1,4 +1,4 @@
-"""The choice of a streaming rule's learning rate by one pass over a part of the rows."""
+"""Streaming rules to compare, and the choice of their learning rates on a part of the rows."""
 
 import contextlib
 import dataclasses
@@ -10,26 +10,29 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.config import checked
+from rlreps.experiments.amid_warmuth_2020.printed import PAPER_RULES, SANGER
 from rlreps.streaming import (
     RULES,
-    MakeRule,
     PassResult,
     PowerDecay,
     Runs,
     StreamingRule,
     run_passes,
 )
+from rlreps.study import in_path
 from rlreps.subspace import loss_from_moments, second_moments
 
+RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
+"""Initial learning rates to choose from. The authors' code has these, and some that grow with k."""
 
-@checked
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TunedRule:
-    """A streaming rule with its candidate learning rates, its start and its rows per update.
+class Contender:
+    """A streaming rule of a comparison, with its candidate learning rates.
 
     Attributes:
         rule: One of ``rlreps.streaming.RULES``.
+        variant: How it differs from the paper's way to run the rule; empty if it does not.
         powers: Candidates for γ of the learning rate η0 / t^γ at update t = 1, 2, …; empty for a
             rule without a learning rate.
         learning_rates: Candidates for η0; empty for a rule without a learning rate.
@@ -37,26 +40,36 @@ class TunedRule:
         initial_scale: Standard deviation of a factor's entries at the start; None takes the rule's
             own.
         double: Whether the rule runs in float64.
+        mean_qr: Whether workers' models are combined by their mean and a QR decomposition, as the
+            paper combines orthonormal bases; otherwise the rule's ``combine`` combines them.
     """
 
     rule: str
-    powers: tuple[float, ...]
-    learning_rates: tuple[float, ...]
+    variant: str = ""
+    powers: tuple[float, ...] = (0.8,)
+    learning_rates: tuple[float, ...] = RATES
     rows_per_update: int = 1
     initial_scale: float | None = None
     double: bool = False
+    mean_qr: bool = False
 
-    def build(self, features: int, k: int, power: float) -> MakeRule:
-        """Return η0 → rule, whose learning rate is η0 / t^power."""
-        start: dict[str, Any] = (
-            {} if self.initial_scale is None else {"initial_scale": self.initial_scale}
-        )
+    @property
+    def name(self) -> str:
+        """Return its name in files; contenders with the same name are the same."""
+        rows = "" if self.rows_per_update == 1 else f"-{self.rows_per_update}"
+        return f"{self.rule}{rows}{'-' if self.variant else ''}{in_path(self.variant)}"
 
-        def make(initial: jax.Array) -> StreamingRule:
-            made = RULES[self.rule].at_rate(features, k, PowerDecay(initial, power))
-            return dataclasses.replace(made, **start)
+    @property
+    def label(self) -> str:
+        """Return its name in figures, with the number of rows per update if there are several."""
+        rows = "" if self.rows_per_update == 1 else f" ({self.rows_per_update:,})"
+        theirs = ' ("Sanger")' if self.rule == SANGER and self.published else ""
+        return f"{RULES[self.rule].title}{theirs}{rows}{', ' * bool(self.variant)}{self.variant}"
 
-        return make
+    @property
+    def published(self) -> bool:
+        """Return whether the paper runs it."""
+        return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
 
     def stream(
         self,
@@ -71,9 +84,16 @@ class TunedRule:
 
         Rates are each run's η0, power is γ; both are None for a rule without a learning rate.
         """
+        scale = self.initial_scale
+        start: dict[str, Any] = {} if scale is None else {"initial_scale": scale}
+
+        def make(initial: jax.Array) -> StreamingRule:
+            rate = PowerDecay(initial, power or 0.0)
+            return dataclasses.replace(RULES[self.rule].at_rate(rows.shape[1], k, rate), **start)
+
         with jax.enable_x64(True) if self.double else contextlib.nullcontext():
             return run_passes(
-                self.build(rows.shape[1], k, power or 0.0),
+                make,
                 rows.astype(np.float64) if self.double else rows,
                 Runs(seeds, [1.0 if rate is None else rate for rate in rates]),
                 rows_per_update=self.rows_per_update,

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from rlreps.experiments.amid_warmuth_2020 import tuning
-from rlreps.experiments.amid_warmuth_2020.tuning import TunedRule
+from rlreps.experiments.amid_warmuth_2020.tuning import Contender
 from rlreps.subspace.reconstruction import exact_components
 
 DIGITS = exact_components(np.float32(load_digits().data[:600] / 16))
@@ -17,7 +17,7 @@ def test_the_pair_of_least_loss_on_the_part_is_chosen(monkeypatch):
         tuning, "run_passes", lambda *a, **o: streamed.append((a, o)) or real(*a, **o)
     )
     # A rate that hardly moves the start, one that learns, and two that diverge.
-    contender = TunedRule(
+    contender = Contender(
         rule="sanger", rows_per_update=10, powers=(0.5, 0.8), learning_rates=(1e-9, 0.1, 1e7)
     )
     found = contender.choose_rates(DIGITS.rows, 3, fraction=0.25, seed=3)
@@ -31,7 +31,7 @@ def test_the_pair_of_least_loss_on_the_part_is_chosen(monkeypatch):
     # No loss is below that of the part's own components, and that of no components is the most.
     residuals = np.linalg.svd(part, compute_uv=False)[3:] ** 2
     assert np.sum(residuals) / 150 < np.nanmin(losses) < np.mean(np.sum(part**2, axis=1))
-    diverging = TunedRule(
+    diverging = Contender(
         rule="sanger", rows_per_update=10, powers=(0.8,), learning_rates=(1e9, 1e8)
     )
     lost = diverging.choose_rates(DIGITS.rows, 3, fraction=0.25, seed=3)
