@@ -37,6 +37,8 @@ from rlreps.training.devices import devices_for_small_runs
 
 Config = TypeVar("Config")
 
+OWN = "Our own experiment."
+
 
 def product_cells(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
     """Make a cell for every combination of values, named by a template such as "{arena}-{seed}"."""
@@ -204,7 +206,8 @@ class Experiment(Generic[Config]):
     Attributes:
         name: The kind of run, as the command line spells it.
         title: Title of the report.
-        paper: Its source, such as a paper's section, shown below the title.
+        paper: Its source, such as a paper's section, shown below the title; by default, the
+            experiment is our own, and its statements are goals.
         presets: Name → configuration, a frozen dataclass: smoke, laptop, paper. Its fields decide
             the result and identify the run's folder. Nothing checks presets: they are code.
         cells: Run → name of a cell and of its file → what ``measure`` needs. Runs that one program
@@ -235,19 +238,19 @@ class Experiment(Generic[Config]):
         keeps_parts: Whether to keep measurements in ``parts``. Otherwise a measurement may be any
             object, and a resumed run measures every cell again; training still resumes from its
             checkpoints.
-        stated: Heading of the column of statements.
+        stated: Heading of the column of statements, if it is another than these.
         deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
             the protocol → what the paper does, and why the preset does not.
     """
 
     name: str
     title: str
-    paper: str
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
     measure: Callable[[Run[Config], str, Any], Any]
     value: Metric
     sections: Mapping[str, Sequence[Part]]
+    paper: str = OWN
     frame: Callable[[Run[Config], Any, Any], Frame] = make_frame
     unit: str = "seed"
     fewest: int = 2
@@ -260,7 +263,7 @@ class Experiment(Generic[Config]):
     prepare: Callable[[Run[Config]], Any] | None = None
     options: Mapping[str, Callable[[Config, str], Config]] = dataclasses.field(default_factory=dict)
     keeps_parts: bool = True
-    stated: str = "what the paper states"
+    stated: str = ""
     deviations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def run(
@@ -318,8 +321,9 @@ class Experiment(Generic[Config]):
             (each.statement, each.stated, each.found, unknown if each.holds is None else each.holds)
             for each in claims
         ]
-        header = ("", self.stated, "what was found", "holds?")
-        caption = f"{self.stated.capitalize()} and what was found."
+        stated = self.stated or ("our goal" if self.paper == OWN else "what the paper states")
+        header = ("", stated, "what was found", "holds?")
+        caption = f"{stated.capitalize()} and what was found."
         tables = [Table(header, rows, caption)] if rows else []
         if self.deviations:
             caption = "Where the paper preset differs from the paper's protocol."

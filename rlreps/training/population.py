@@ -7,7 +7,7 @@ that they learn from. Members share everything that decides the shapes of arrays
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -40,15 +40,17 @@ Observer: TypeAlias = Callable[[int, Callable[[], Params]], None]
 """Called at every evaluation with the step and a function that returns the first member's
 parameters; must change nothing. All processes must call the function, or none."""
 
+Member = TypeVar("Member")
+
 _CHECKPOINT_EVERY = 500
 _EVALUATED_TOGETHER = 16
 """Members that an accelerator evaluates at a time."""
 
 
-def stack(learners: Sequence[Learner]) -> Learner:
-    """Make a population of learners that differ only in their numbers, [members] each."""
-    stacked: Learner = jax.tree.map(
-        lambda *numbers: jnp.stack([jnp.asarray(number) for number in numbers]), *learners
+def stack(members: Sequence[Member]) -> Member:
+    """Make a population of learners, or environments, that differ only in numbers [members]."""
+    stacked: Member = jax.tree.map(
+        lambda *numbers: jnp.stack([jnp.asarray(number) for number in numbers]), *members
     )
     return stacked
 

@@ -8,7 +8,8 @@ replaced by the loss without any component (P = 0). A comparison with such a run
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -215,18 +216,14 @@ def draw_components(results: Results[Config]) -> tuple[TableRows, Figure] | None
     )
 
 
-def after_start(several: bool) -> Callable[[Results[Config], Frame], Frame]:
+def after_start(results: Results[Config], frame: Frame, *, several: bool) -> Frame:
     """Select the points after step 0 of the rules with one row per update, or with several.
 
     With several, also select implicit Krasulina with one row per update, for comparison.
     """
-
-    def select(results: Results[Config], frame: Frame) -> Frame:
-        chosen = frame.where(several=several, step=lambda step: step > 0)
-        single = frame.where(several=False, rule=IMPLICIT, step=lambda step: step > 0)
-        return Frame.concat([single, chosen]) if several and len(chosen) else chosen
-
-    return select
+    chosen = frame.where(several=several, step=lambda step: step > 0)
+    single = frame.where(several=False, rule=IMPLICIT, step=lambda step: step > 0)
+    return Frame.concat([single, chosen]) if several and len(chosen) else chosen
 
 
 def curves(name: str, several: bool, opening: str) -> list[Curve]:
@@ -238,7 +235,7 @@ def curves(name: str, several: bool, opening: str) -> list[Curve]:
             x=x,
             line="label",
             panel="k = {k}",
-            of=after_start(several),
+            of=partial(after_start, several=several),
             keys=("rule",),
         )
         for end, x, words in (

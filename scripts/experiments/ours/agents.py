@@ -431,7 +431,6 @@ def arms(results: Results[Config]) -> TableRows:
 EXPERIMENT = Experiment(
     name="agents",
     title="What helps agents that see codes or images",
-    paper="Our own experiment.",
     presets=PRESETS,
     check=check,
     cells=cells,
@@ -476,5 +475,4 @@ EXPERIMENT = Experiment(
         ],
     },
     keeps_parts=False,
-    stated="our goal",
 )

@@ -198,7 +198,6 @@ def of_means(name: str, value: str, caption: str) -> Tabulated:
 EXPERIMENT = Experiment(
     name="benchmark",
     title="Every objective beside the exact truth",
-    paper="Our own experiment.",
     presets=PRESETS,
     check=check,
     options={"objective": with_objective, "world": in_world},
@@ -267,5 +266,4 @@ EXPERIMENT = Experiment(
             for family in report.FAMILIES
         ],
     },
-    stated="our goal",
 )

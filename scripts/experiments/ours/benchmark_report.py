@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -162,15 +163,12 @@ def curves(start: str, x: Axis, y: Metric = SUBSPACE_DISTANCE) -> list[Curve]:
     """
     beside = ", and controls" if x is STEP else ""
 
-    def of(family: str) -> Callable[[Results[Any], Frame], Frame]:
-        def known(results: Results[Any], rows: Frame) -> Frame:
-            every = (*results.config.rows, *released_rows(results.config))
-            methods = [row.method for row in every if row.family == family]
-            methods += [row.method for row in CONTROLS if methods]
-            above: Any = {x.column: lambda each: each > 0, y.value: np.isfinite}
-            return rows.where(d=results.config.tuned_at, method=methods, **above)
-
-        return known
+    def known(results: Results[Any], rows: Frame, *, family: str) -> Frame:
+        every = (*results.config.rows, *released_rows(results.config))
+        methods = [row.method for row in every if row.family == family]
+        methods += [row.method for row in CONTROLS if methods]
+        above: Any = {x.column: lambda each: each > 0, y.value: np.isfinite}
+        return rows.where(d=results.config.tuned_at, method=methods, **above)
 
     return [
         Curve(
@@ -179,7 +177,7 @@ def curves(start: str, x: Axis, y: Metric = SUBSPACE_DISTANCE) -> list[Curve]:
             "{config.tuned_at}; each against its own truth unless M̃ is named.",
             x=x,
             y=y,
-            of=of(family),
+            of=partial(known, family=family),
             panel="{world}",
         )
         for family in FAMILIES

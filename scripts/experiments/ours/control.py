@@ -222,7 +222,6 @@ def draw(results: Results[Config]) -> tuple[TableRows, Figure]:
 EXPERIMENT = Experiment(
     name="control",
     title="Classic control from random steps",
-    paper="Our own experiment.",
     presets=PRESETS,
     cells=lambda run: product_cells(
         "{task}-{way}-{seed}",
@@ -250,5 +249,4 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    stated="our goal",
 )

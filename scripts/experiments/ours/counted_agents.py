@@ -19,7 +19,6 @@ from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import spsolve
 
 from rlreps.agents import (
-    DQN,
     AgentConfig,
     AgentState,
     CompiledProgram,
@@ -175,8 +174,12 @@ def train_counted(
     program = CompiledProgram(waiting, world, agent, devices=devices)
 
     def planned(state: AgentState, bound_of_untried: float | None) -> AgentState:
+        """Give every agent the table of its plan."""
         tables = [each.table(discount, bound, bound_of_untried) for each in models]
-        return program.put(with_tables(agent, state, tables))
+        table = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), jnp.float32), *tables)
+        prior = state.learner.params["prior"]._replace(parts=(table,))
+        params = agent.network.joined(state.learner.params, {"prior": prior})
+        return program.put(state._replace(learner=state.learner._replace(params=params)))
 
     state, found = program.init(), list[DoubleArray]()
     for step in range(0, config.steps + 1, every):
@@ -212,12 +215,3 @@ def new_steps(replay: ReplayRows, count: int, new: int) -> list[DoubleArray]:
     return [
         part[~last] for part, last in zip(parts.astype(np.float64), held.last[:, :-1], strict=True)
     ]
-
-
-def with_tables(agent: DQN, state: AgentState, tables: Sequence[dict[str, Any]]) -> AgentState:
-    """Give every agent its table of action values."""
-    learner = state.learner
-    table = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), jnp.float32), *tables)
-    prior = learner.params["prior"]._replace(parts=(table,))
-    params = agent.network.joined(learner.params, {"prior": prior})
-    return state._replace(learner=learner._replace(params=params))

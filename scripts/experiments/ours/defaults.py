@@ -312,7 +312,6 @@ def draw(results: Results[Config]) -> tuple[TableRows, Figure]:
 EXPERIMENT = Experiment(
     name="defaults",
     title="Defaults of the fit on problems of new users",
-    paper="Our own experiment.",
     presets=PRESETS,
     check=check,
     cells=lambda run: product_cells(
@@ -345,5 +344,4 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    stated="our goal",
 )

@@ -309,7 +309,6 @@ def contrasts(results: Results[Config]) -> TableRows:
 EXPERIMENT = Experiment(
     name="few-labels",
     title="Values from few labels",
-    paper="Our own experiment.",
     presets=PRESETS,
     cells=lambda run: product_cells(
         "{arena}-{seed}", arena=run.config.arenas, seed=range(run.config.replicates)
@@ -348,5 +347,4 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    stated="our goal",
 )

@@ -270,7 +270,6 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 EXPERIMENT = Experiment(
     name="games",
     title="Does closeness to the successor measure's components help agents?",
-    paper="Our own experiment.",
     presets=PRESETS,
     check=check,
     options={"objective": with_objective},

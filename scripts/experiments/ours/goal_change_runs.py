@@ -29,6 +29,7 @@ from rlreps.runs import RunFolder
 from rlreps.stats import samples_to_reach
 from rlreps.study import Frame, Run, replace_nested
 from rlreps.successor import Transitions, fit
+from rlreps.training import stack
 from rlreps.typing import DoubleArray
 
 ZERO_SHOT, FIXED, TUNED = "zero-shot start", "zero-shot policy", "fine-tuning"
@@ -195,12 +196,11 @@ def program_after(run: Run[Config], arena: str, arm: str, prior: Prior | None) -
         for goal in config.goals
         for _ in seeds
     ]
-    world = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *worlds)
     sight = observation_struct(worlds[0])
     agent = make_agent(after, sight.shape, 4, observation_dtype=sight.dtype, prior=prior)
     own_seeds = [*seeds] * len(config.goals)
     return CompiledProgram(
-        after, world, agent, own_environments=True, seeds=own_seeds, devices=run.devices
+        after, stack(worlds), agent, own_environments=True, seeds=own_seeds, devices=run.devices
     )
 
 

@@ -167,7 +167,6 @@ def compared(results: Results[Config]) -> TableRows:
 EXPERIMENT = Experiment(
     name="goal-changes",
     title="Agents whose goal changes",
-    paper="Our own experiment.",
     presets=PRESETS,
     cells=lambda run: product_cells("{arena}", arena=run.config.arenas),
     measure=measure,
@@ -202,5 +201,4 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    stated="our goal",
 )

@@ -77,6 +77,7 @@ from rlreps.study import (
     tabulate_wide,
 )
 from rlreps.successor import FitConfig, Grid, fit
+from rlreps.training import stack
 from rlreps.typing import DoubleArray
 
 NONE = "none"
@@ -243,7 +244,7 @@ def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[i
         mazes.world_of(arena, observation=Position(), goal=goal, step_penalty=True)
         for goal in config.goals_of_pairs * arms
     ]
-    world = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *worlds)
+    world = stack(worlds)
     potential = jax.tree_util.Partial(
         lambda table, state: table[Grid(BINS).cell(state.position)],
         jnp.asarray(over_cells.reshape(len(worlds), -1)),

@@ -166,10 +166,6 @@ class TabularProblem:
         gains: DoubleArray = (values - least) / (self.optimal[:, :count].mean(axis=0) - least)
         return gains
 
-    def chosen(self, indices: Sequence[int]) -> "TabularProblem":
-        """Return the problem with some of its rewards."""
-        return dataclasses.replace(self, rewards=self.rewards[:, list(indices)])
-
 
 def greedy(values: ArrayLike) -> list[npt.NDArray[np.intp]]:
     """Return the actions [n] of greatest values [n, A, m], for each of m rewards."""

@@ -259,7 +259,7 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
         return jnp.stack(values)
 
     first = np.arange(len(KINDS) * config.num_rewards) % config.num_rewards < config.dqn_rewards
-    problem = problem.chosen(np.flatnonzero(first).tolist())
+    problem = dataclasses.replace(problem, rewards=problem.rewards[:, first])
     table = np.zeros((problem.rewards.shape[1], BINS**2), np.float32)
     table[:, model.cells] = problem.rewards.T
     # Train one reward at a time: if all trained together, some agent would reset at every step.
@@ -438,7 +438,6 @@ KEYS = ("arena", "rewards", "arm", "improvements", "steps")
 EXPERIMENT = Experiment(
     name="zero-shot",
     title="Policies for rewards named afterwards",
-    paper="Our own experiment.",
     presets=PRESETS,
     prepare=lambda run: {arena: problem_of(run.config, arena) for arena in run.config.arenas},
     cells=cells,
@@ -488,5 +487,4 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    stated="our goal",
 )
