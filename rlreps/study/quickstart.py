@@ -246,10 +246,8 @@ class Quickstart(Job[Findings]):
             f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s "
             f"({truth['transitions_per_second']:.3g} a second)"
         )
-        names = ("method", "recipe", *MEASURES)
-        rows = [[row[name] for name in names] for row in summary["trainings"]]
-        titles = [name.replace("_", " ") for name in names]
-        yield Table(titles, rows, "Learned subspaces against the ground truth")
+        caption = "Learned subspaces against the ground truth"
+        yield _table_of(summary["trainings"], ("method", "recipe", *MEASURES), caption)
         yield f"To explore the result: rlreps explore {out} --out {out / 'explore.html'}"
         yield f"Report: {summary['report']}"
 
@@ -290,12 +288,8 @@ def _truth_section(
     arena: Shown,
 ) -> Section:
     """Draw the ground truth, and describe it."""
-    successor, d, principal = (
-        config.successor,
-        config.recommended.num_features,
-        ground.truth.principal,
-    )
-    floor = truth["noise_floor"]
+    successor, d = config.successor, config.recommended.num_features
+    principal, floor = ground.truth.principal, truth["noise_floor"]
     rows = [
         ("arena", successor.arena),
         ("states and tasks", successor.num_states),
@@ -382,13 +376,14 @@ def _recipe_section(
             f"here, and makes 1,000 rollouts per cell instead of {config.successor.rollouts}. The "
             "experiment puddle-world follows the paper's protocol in these points."
         )
-    header, cells = (
-        [name.replace("_", " ") for name in names],
-        [[row[n] for n in names] for row in rows],
-    )
     return Section(
         title=RECIPES[recipe],
         text=text,
-        tables=[Table(header, cells, caption)],
+        tables=[_table_of(rows, names, caption)],
         figures=[learned, curves],
     )
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str], caption: str) -> Table:
+    cells = [[row[name] for name in names] for row in rows]
+    return Table([name.replace("_", " ") for name in names], cells, caption)
