@@ -63,7 +63,7 @@ class DanskinConfig:
     """
 
     runs: tuple[tuple[int, float], ...] = ((32, 0.01), (64, 0.005), (128, 0.005))
-    objective: DanskinLissa = dataclasses.field(default=DanskinLissa(kappa0=1.9))
+    objective: DanskinLissa = DanskinLissa(kappa0=1.9)
     schedule: Schedule = "constant"
     steps: int = 2_500_000
     images: int = 1
@@ -102,8 +102,8 @@ class Config:
     """
 
     num_components: int = 16
-    danskin: DanskinConfig = dataclasses.field(default_factory=DanskinConfig)
-    eigengame: EigenGameConfig = dataclasses.field(default_factory=EigenGameConfig)
+    danskin: DanskinConfig = DanskinConfig()
+    eigengame: EigenGameConfig = EigenGameConfig()
     seed: int = 0
     num_seeds: int = 3
     headline_pixels: int = 64

@@ -67,7 +67,7 @@ class Config:
         headline_dimension: The d of the pictures of components.
     """
 
-    successor: MonteCarlo = dataclasses.field(default=MonteCarlo(centring="rows"))
+    successor: MonteCarlo = MonteCarlo(centring="rows")
     objectives: tuple[Objective, ...] = _METHODS
     training: TrainingConfig
     columns: tuple[int, ...] = ()

@@ -193,12 +193,8 @@ class Config:
     pictured: tuple[str, ...] = MAZES
     picture_labels: tuple[str, ...] = (SCRATCH, WIDER, FITTED, BESIDE)
     picture_size: int = 8
-    picture_torso: Convolutional = dataclasses.field(
-        default=Convolutional(channels=(16,), hidden=64)
-    )
-    picture_wide: Convolutional = dataclasses.field(
-        default=Convolutional(channels=(40,), hidden=160)
-    )
+    picture_torso: Convolutional = Convolutional(channels=(16,), hidden=64)
+    picture_wide: Convolutional = Convolutional(channels=(40,), hidden=160)
     picture_every: int = 3_000
     games: tuple[str, ...] = tuple(GAMES)
     game_labels: tuple[str, ...] = (SCRATCH, WIDER, FITTED, BESIDE)

@@ -144,7 +144,7 @@ class Config:
     worlds: tuple[str, ...]
     aside: tuple[str, ...]
     labels: tuple[str | Objective, ...] = tuple(ARMS)
-    wide: Convolutional = dataclasses.field(default=Convolutional(channels=(40,), hidden=160))
+    wide: Convolutional = Convolutional(channels=(40,), hidden=160)
     weight: float = 0.1
     checkpoints: tuple[int, ...] = (0, 16_000, 32_000, 64_000)
     num_components: int = 16

@@ -79,7 +79,7 @@ class Config:
             large batch without oversampling.
     """
 
-    successor: SuccessorMeasure = dataclasses.field(default_factory=Transition)
+    successor: SuccessorMeasure = Transition()
     recipes: tuple[Recipe, ...]
     num_seeds: int
     evaluations: int = 20

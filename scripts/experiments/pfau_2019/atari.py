@@ -104,22 +104,16 @@ class Config:
     hidden: int = 128
     clips: int = 24
     clip_frames: int = 10
-    objective: Spin = dataclasses.field(
-        default=Spin(
-            averaging_rate=0.01, shifted=False, starts_at_identity=True, jacobian_rows_at_once=3
-        )
+    objective: Spin = Spin(
+        averaging_rate=0.01, shifted=False, starts_at_identity=True, jacobian_rows_at_once=3
     )
-    optimizer: RMSProp = dataclasses.field(
-        default=RMSProp(learning_rate=1e-6, schedule="constant", decay=0.999)
-    )
+    optimizer: RMSProp = RMSProp(learning_rate=1e-6, schedule="constant", decay=0.999)
     steps: int = 1_000_000
     code_size: int = 2048
     code_hidden: int = 1024
     discount: float = 0.99
     transitions: int = 32
-    successor_optimizer: RMSProp = dataclasses.field(
-        default=RMSProp(learning_rate=1e-4, schedule="constant")
-    )
+    successor_optimizer: RMSProp = RMSProp(learning_rate=1e-4, schedule="constant")
     successor_steps: int = 300_000
     target_every: int = 10_000
     extremes: int = 100

@@ -113,11 +113,9 @@ class Config:
 
     num_features: int = 12
     frames: int = 2
-    encoder: Encoder = dataclasses.field(default=Convolutional())
-    objective: Spin = dataclasses.field(default=Spin())
-    optimizer: Optimizer = dataclasses.field(
-        default=Optimizer(learning_rate=3e-3, schedule="cosine")
-    )
+    encoder: Encoder = Convolutional()
+    objective: Spin = Spin()
+    optimizer: Optimizer = Optimizer(learning_rate=3e-3, schedule="cosine")
     clips: int = 128
     clip_frames: int = 2
     num_frames: int | None = None

@@ -85,15 +85,11 @@ class Contender:
     sampling: Literal["radial", "uniform"] = "radial"
     inputs: Literal["cartesian", "radial", "scaled"] = "radial"
     boundary: Literal["quadratic", "root"] = "quadratic"
-    encoder: Encoder = dataclasses.field(
-        default=SeparateMLP(NUM_STATES, num_inputs=4, hidden=(32, 32))
-    )
-    laplacian: Operator = dataclasses.field(default=Laplacian())
-    objective: Spin = dataclasses.field(default=Spin(NUM_STATES))
+    encoder: Encoder = SeparateMLP(NUM_STATES, num_inputs=4, hidden=(32, 32))
+    laplacian: Operator = Laplacian()
+    objective: Spin = Spin(NUM_STATES)
     rows: int = 128
-    optimizer: Optimizer = dataclasses.field(
-        default=Optimizer(learning_rate=0.01, schedule="cosine")
-    )
+    optimizer: Optimizer = Optimizer(learning_rate=0.01, schedule="cosine")
     steps: int = 5000
 
 
