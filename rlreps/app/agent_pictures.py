@@ -143,8 +143,7 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     seen = jax.vmap(world.observe_position)(centres)
     values = network.values(agent.params, seen) / scale
     is_state = jnp.asarray(Grid(bins).within(world).is_state)
-    shown: Array = jnp.where(is_state[:, None], values, jnp.nan)
-    return shown
+    return jnp.where(is_state[:, None], values, jnp.nan)
 
 
 def _components(agent: TrainedAgent, world: PuddleWorld, truth: GroundTruth) -> Figure:

@@ -153,8 +153,7 @@ def features_of(folder: RunFolder, truth: GroundTruth, step: int | None = None) 
             fit.
     """
     if folder.kind != SUCCESSOR:
-        first: Array = load_encoder(folder, truth, step).features()[0]
-        return first
+        return load_encoder(folder, truth, step).features()[0]
     rep = SuccessorRepresentation.load(folder.path)
     return jnp.asarray(rep.components(_seen_by(rep, folder, truth)))
 

@@ -96,8 +96,7 @@ class Setting(NamedTuple):
         roles = dict.fromkeys(("gradient_rows", "weight_rows", "covariance_rows"), self.rows)
         name = "feature_norm" if self.method == "danskin_lissa" else "inverse"
         options: dict[str, Any] = {name: self.option, "permutations": self.permutations, **roles}
-        objective: Objective = OBJECTIVES[self.method](self.num_features, **options)
-        return objective
+        return OBJECTIVES[self.method](self.num_features, **options)
 
     def described(self) -> dict[str, Any]:
         """Return its columns of the frame."""

@@ -137,8 +137,7 @@ class ChainTruths:
     @cached_property
     def reached(self) -> DoubleArray:
         """The distribution p⁺ = Mᵀp, [n]."""
-        reached: DoubleArray = self.successor.T @ self.start
-        return reached
+        return self.successor.T @ self.start
 
     def successor_measure(self, *, centred: bool, count_start: bool = False) -> Truth:
         """Compute the left singular functions of Ψ, with columns weighed equally, in L2(p).

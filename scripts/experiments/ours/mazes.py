@@ -180,15 +180,13 @@ class AtCells:
     def features(self, scaling: Scaling) -> DoubleArray:
         """Compute state features, [n, d]."""
         found = self.representation.features(self.inputs, scaling=scaling)
-        table: DoubleArray = np.where(self.known[:, None], found, 0.0)
-        return table
+        return np.where(self.known[:, None], found, 0.0)
 
     def policy(self, task: Task, improvements: int | None = 1) -> DoubleArray:
         """Return the probabilities of the policy of a task, [n, A]."""
         choose = self.representation.policy(task, improvements)
         greedy = self.model.probabilities(choose(self.inputs))
-        policy: DoubleArray = np.where(self.known[:, None], greedy, self.model.uniform)
-        return policy
+        return np.where(self.known[:, None], greedy, self.model.uniform)
 
 
 def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:

@@ -55,8 +55,7 @@ class TabularModel:
         rewards = np.asarray(rewards, np.float64)
         chain = np.einsum("sa,ast->st", self.probabilities(policy), self.to)
         kernel = np.eye(self.num_states) - discount * chain
-        values: DoubleArray = np.linalg.solve(kernel, chain @ rewards)
-        return values
+        return np.linalg.solve(kernel, chain @ rewards)
 
     def optimal_action_values(self, rewards: ArrayLike, discount: float) -> DoubleArray:
         """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].

@@ -318,8 +318,7 @@ def pixel_components(run: Run[Config], name: str) -> Learned:
 def principal_components(rows: FloatArray, count: int) -> FloatArray:
     """Centre rows [m, k]; compute the leading principal components' values at them [m, d]."""
     centre_in_place(rows)
-    values: FloatArray = RandomizedSVD(rank=count).decompose(rows).basis
-    return values
+    return RandomizedSVD(rank=count).decompose(rows).basis
 
 
 METHODS = {SPIN: slow_features, SUCCESSOR: successor_features, PIXELS: pixel_components}

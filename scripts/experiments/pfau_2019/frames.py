@@ -57,8 +57,7 @@ class Frames(NamedTuple):
 
     def newest(self, stack: int) -> ByteArray:
         """Return the newest frame of every stack, [m, height, width]."""
-        images: ByteArray = self.images[self.windows(stack) + stack - 1]
-        return images
+        return self.images[self.windows(stack) + stack - 1]
 
 
 @jax.tree_util.register_dataclass
@@ -246,8 +245,7 @@ def record_frames(folder: Path, game: str, size: int, count: int, seed: int) -> 
 def shrink(frame: ByteArray, size: int) -> ByteArray:
     """Average a frame [height, width] over areas to [size, size], in whole grey levels."""
     averaged = _area_means(_area_means(frame.astype(np.float64), size).T, size).T
-    rounded: ByteArray = np.rint(averaged).astype(np.uint8)
-    return rounded
+    return np.rint(averaged).astype(np.uint8)
 
 
 def _area_means(values: DoubleArray, size: int) -> DoubleArray:
@@ -261,5 +259,4 @@ def _area_means(values: DoubleArray, size: int) -> DoubleArray:
     none = np.zeros((1, values.shape[1]))
     until = np.concatenate([none, np.cumsum(values, axis=0)])[whole]
     begun = np.concatenate([values, none])[whole] * (edges - whole)[:, None]
-    means: DoubleArray = np.diff(until + begun, axis=0) * (size / len(values))
-    return means
+    return np.diff(until + begun, axis=0) * (size / len(values))
