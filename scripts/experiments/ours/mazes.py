@@ -189,26 +189,16 @@ class AtCells:
         return np.where(self.known[:, None], greedy, self.model.uniform)
 
 
-def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
-    """Replace codes by their index among the distinct codes of the data, [c, size].
-
-    This uses only that an agent recognises a code that it sees again.
-    """
-    states = np.concatenate([data.observation, data.next_observation])
-    codes, numbers = np.unique(states, axis=0, return_inverse=True)
-    first, then = numbers.reshape(2, -1)
-    return dataclasses.replace(
-        data, observation=first, next_observation=then, num_states=len(codes)
-    ), codes
-
-
 def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
-    """Fit a representation to free transitions: of counted codes, or of positions."""
+    """Fit a representation to free transitions: of counted codes, or of positions.
+
+    Counting uses only that an agent recognises a code that it sees again.
+    """
     model = cell_model(arena)
     if arena == CONTROL_ARENA:
         everywhere = np.ones(model.num_states, np.bool_)
         return AtCells(fit(data, config), data, model, model.observations, everywhere)
-    table, codes = numbered(data)
+    table, codes = data.numbered()
     places = _places(codes, model.observations)
     return AtCells(fit(table, config), table, model, np.maximum(places, 0), places >= 0)
 

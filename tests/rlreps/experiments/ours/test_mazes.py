@@ -1,4 +1,4 @@
-"""The cells' model against rollouts, sums and linear programs; free transitions; numbered codes."""
+"""The cells' model against rollouts, sums and linear programs; free transitions."""
 
 import dataclasses
 
@@ -92,15 +92,11 @@ def test_policy_values_are_mean_returns_of_the_environment():
 
 
 @pytest.mark.integration
-def test_free_transitions_end_at_the_cap_alone_and_their_codes_are_numbered():
+def test_free_transitions_end_at_the_cap_alone_and_their_codes_have_cells():
     data = mazes.free_transitions("five_corridors", 900, seed=0)
     assert len(data) == 900
     assert not data.terminated.any()
     assert np.flatnonzero(data.truncated).tolist() == [299, 599, 899]
-    table, codes = mazes.numbered(data)
-    np.testing.assert_array_equal(codes[table.observation], data.observation)
-    assert len(np.unique(codes, axis=0)) == len(codes) == table.next_observation.max() + 1
-    # Cells are found by their codes.
     every = mazes.observation_of("five_corridors").table()
     model = CellModel(None, "five_corridors", None, every[:, :2], every)
     np.testing.assert_array_equal(every[model.cells_of(data.observation)], data.observation)

@@ -90,7 +90,7 @@ def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_
 
 def test_learned_policies_are_greedy_on_values_of_the_random_policy_and_optimal_in_the_end(problem):
     model, data = problem.model, walk(problem.model, 20_000)
-    table, codes = mazes.numbered(data)
+    table, codes = data.numbered()
     places = np.argmax((model.observations[:, None] == codes[None]).all(axis=2), axis=1)
     represented = fit(table, behaviour="uniform", discount=0.9, num_features=6)
     rep = AtCells(represented, table, model, places, np.ones(6, np.bool_))
