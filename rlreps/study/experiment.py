@@ -49,7 +49,13 @@ def product_cells(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, A
 
 
 def make_frame(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
-    """Make a frame of ``values`` along ``axes``; a cell that is a mapping adds columns."""
+    """Take the measurement's ``frame``, or make one of ``values`` along ``axes``.
+
+    A cell that is a mapping adds columns to the latter.
+    """
+    made: Frame | None = found.get("frame")
+    if made is not None:
+        return made
     about = cell if isinstance(cell, Mapping) else {}
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
 
@@ -216,8 +222,8 @@ class Experiment(Generic[Config]):
             only what is missing. A cell that trains does so in ``run.training_folder(name, ...)``.
         value: Default measure of figures, tables and samples.
         frame: (run, cell, measurement) → measurements in long form: a row for each method, d, seed
-            and step. By default, ``Frame.grid`` of the measurement's ``values`` and ``axes``, with
-            the cell's entries as columns.
+            and step. By default, the measurement's ``frame`` or, if it is kept, ``Frame.grid`` of
+            its ``values`` and ``axes``, with the cell's entries as columns.
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,

@@ -12,7 +12,7 @@ images of each digit, 1,000 in all. Even the error of exact components depends o
 presets differ from the paper's protocol, settings were chosen by errors on training images.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -85,10 +85,12 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> dict[str, A
     """Train Danskin-LISSA with every seed, or EigenGame on whole images if there are no options.
 
     Returns:
-        ``history`` of the training, its ``seconds``, ``entries`` of the matrix that one update of a
-        run reads, and an orthonormal basis [pixels, d] of each seed's features (``bases``).
+        An orthonormal basis [pixels, d] of each seed's features (``bases``), and a ``frame`` of the
+        measures taken during training, with a row for each seed and step. The last step's
+        ``test_error`` and ``error_ratio`` are computed from the images in float64.
     """
-    config, source, evaluate = run.config, run.data.source, evaluation(run.data)
+    config, problem, pixels = run.config, run.data, options.get("pixels")
+    source, evaluate = problem.source, evaluation(problem)
     method, num_pixels = config.danskin if options else config.eigengame, source.images.shape[1]
     common = run.training(name, method.steps, config.evaluations, method=name, **options)
     common["seeds"] = config.seeds
@@ -118,38 +120,19 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> dict[str, A
             **common,
         )
         features, entries = trained.state, method.images * num_pixels
-    bases = [orthonormal_double(each) for each in features]
-    return {
-        "history": trained.history,
-        "seconds": trained.seconds,
-        "entries": entries,
-        "bases": bases,
-    }
-
-
-def frame(run: Run[Config], options: dict[str, Any], found: Mapping[str, Any]) -> Frame:
-    """List the measures taken during training: a row for each seed and step.
-
-    The last step's ``test_error`` and ``error_ratio`` are computed from the images in float64.
-    """
-    history, problem, seeds = found["history"], run.data, run.config.seeds
-    pixels = options.get("pixels")
-    made = Frame.of_history(
-        history,
-        seeds,
-        method=f"danskin-lissa-{pixels}" if options else EIGENGAME,
-        label=f"Danskin-LISSA, N = {pixels}" if options else "EigenGame, whole images",
-        pixels=pixels,
-    )
-    errors = np.full((len(seeds), len(history)), np.nan)
-    errors[:, -1] = [reconstruction_errors(problem.test, each).mean() for each in found["bases"]]
-    return made.adding(
-        entries_read=found["entries"] * made["step"],
-        seconds=np.tile([record["seconds"] for record in history], len(seeds)),
-        training_seconds=round(found["seconds"], 3),
+    bases, history = [orthonormal_double(each) for each in features], trained.history
+    label = f"Danskin-LISSA, N = {pixels}" if options else "EigenGame, whole images"
+    made = Frame.of_history(history, config.seeds, method=name, label=label, pixels=pixels)
+    errors = np.full((len(bases), len(history)), np.nan)
+    errors[:, -1] = [reconstruction_errors(problem.test, each).mean() for each in bases]
+    made = made.adding(
+        entries_read=entries * made["step"],
+        seconds=np.tile([record["seconds"] for record in history], len(bases)),
+        training_seconds=round(trained.seconds, 3),
         test_error=errors.ravel(),
         error_ratio=(errors / problem.test_error).ravel(),
     )
+    return {"frame": made, "bases": bases}
 
 
 def headline_of(config: Config) -> str:
@@ -314,7 +297,6 @@ EXPERIMENT = Experiment(
     check=make_problem,
     cells=cells,
     measure=measure,
-    frame=frame,
     value=Metric(
         value="subspace_distance",
         label="subspace distance to the exact components",

@@ -14,7 +14,6 @@ effect, and the member learns as with an encoder of d features.
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -159,10 +158,11 @@ def measure(run: Run[Config], name: str, label: str) -> dict[str, Any]:
     """Train all runs of a method together.
 
     Returns:
-        ``history`` of the training, and ``features`` [n, headline d] of the first seed.
+        A ``frame`` of subspace distances, with a row for each run and step, and ``features``
+        [n, headline d] of the first seed.
     """
     config, ground = run.config, run.shared
-    members = members_of(config)
+    members = [*itertools.product(config.dimensions, config.training.seeds)]
     result, features_of = train_masked(
         config.methods[label],
         ground.path,
@@ -173,22 +173,12 @@ def measure(run: Run[Config], name: str, label: str) -> dict[str, Any]:
         description=f"{label}, {len(members)} runs",
     )
     drawn = members.index((config.headline_dimension, config.training.seed))
-    return {"history": result.history, "features": features_of(drawn)}
-
-
-def members_of(config: Config) -> list[tuple[int, int]]:
-    """List the runs of a method: every d with every seed."""
-    return [*itertools.product(config.dimensions, config.training.seeds)]
-
-
-def frame(run: Run[Config], label: str, found: Mapping[str, Any]) -> Frame:
-    """List subspace distances: a row each run and step."""
-    error = run.shared.error
-    members = [
-        {"d": d, "seed": seed, "noise_floor": error and error.floor(d)}
-        for d, seed in members_of(run.config)
+    about = [
+        {"d": d, "seed": seed, "noise_floor": ground.error and ground.error.floor(d)}
+        for d, seed in members
     ]
-    return Frame.of_history(found["history"], members, method=label)
+    made = Frame.of_history(result.history, about, method=label)
+    return {"frame": made, "features": features_of(drawn)}
 
 
 def end(results: Results[Config], name: str, d: int) -> Sample:
@@ -270,7 +260,6 @@ EXPERIMENT = Experiment(
     ),
     cells=lambda run: {in_path(label): label for label in run.config.methods},
     measure=measure,
-    frame=frame,
     value=SUBSPACE_DISTANCE,
     claims=CLAIMS,
     decided_on=PAPER,

@@ -28,7 +28,6 @@ from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, GOALS, 
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.numerics import make_keys
 from rlreps.runs import RunFolder
-from rlreps.stats import samples_to_reach
 from rlreps.study import Run, replace_nested
 from rlreps.successor import Grid
 from rlreps.typing import DoubleArray
@@ -284,34 +283,21 @@ def best_return(setting: str) -> float:
     return np.nan if best is None else best
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ArmRuns:
-    """Agents that have been trained.
+Curves: TypeAlias = tuple[DoubleArray, DoubleArray]
+"""Environment steps of each agent at evaluations [p], from 0, and mean returns [seeds, p]."""
 
-    Attributes:
-        steps: Environment steps of each agent at each evaluation, [p], from 0.
-        returns: Mean return of each evaluation's episodes, [seeds, p].
+
+def mean_of_budget(config: AgentConfig, curves: Curves, free_steps: int) -> DoubleArray:
+    """Average returns over the evaluations after the first update, [seeds].
+
+    Steps without rewards before training count as evaluations of an agent that never arrives, whose
+    return is ``-CAP``.
     """
-
-    config: AgentConfig
-    steps: DoubleArray
-    returns: DoubleArray
-
-    def reached(self, threshold: float) -> npt.NDArray[np.bool_]:
-        """Tell which agents reach a return in two of three consecutive evaluations, [seeds]."""
-        return np.isfinite(samples_to_reach(self.steps, self.returns, threshold))
-
-    def mean_returns(self, free_steps: int) -> DoubleArray:
-        """Average returns over the evaluations after the first update, [seeds].
-
-        Args:
-            free_steps: Steps without rewards before training. They count as evaluations of an agent
-                that never arrives, whose return is ``-mazes.CAP``.
-        """
-        before = np.arange(0, free_steps, self.config.evaluate_every, dtype=np.float64)
-        idle = np.full((len(self.returns), len(before)), -float(CAP))
-        steps = np.concatenate([before, free_steps + self.steps])
-        return mean_returns(self.config, steps, np.concatenate([idle, self.returns], axis=1))
+    steps, returns = curves
+    before = np.arange(0, free_steps, config.evaluate_every, dtype=np.float64)
+    idle = np.full((len(returns), len(before)), -float(CAP))
+    steps = np.concatenate([before, free_steps + steps])
+    return mean_returns(config, steps, np.concatenate([idle, returns], axis=1))
 
 
 def train_arm(
@@ -320,7 +306,7 @@ def train_arm(
     config: AgentConfig,
     torso: Encoder | None = None,
     tables: npt.ArrayLike | None = None,
-) -> ArmRuns:
+) -> Curves:
     """Train agents in ``runs/<name>``, from their newest checkpoint if they were interrupted.
 
     Args:
@@ -342,10 +328,10 @@ def train_arm(
     home = run.folder.path / "runs" / name
     own = CustomParts() if torso is None else CustomParts(torso=torso, name=name)
     run_job(TrainAgents(config=config, start=start, own=own, page=False), home, devices=run.devices)
-    return ArmRuns(config, *history(RunFolder(home), "returns"))
+    return history(RunFolder(home), "returns")
 
 
-def count_arm(run: Run[Any], name: str, config: AgentConfig, setting: str) -> ArmRuns:
+def count_arm(run: Run[Any], name: str, config: AgentConfig, setting: str) -> Curves:
     """Let agents plan with a counted model, once: a resumed run reads ``parts/<name>.json``.
 
     Raises:
@@ -359,8 +345,7 @@ def count_arm(run: Run[Any], name: str, config: AgentConfig, setting: str) -> Ar
         return {"returns": found.tolist()}
 
     returns = np.asarray(run.folder.part(name, compute)["returns"], np.float64)
-    steps = np.arange(returns.shape[1], dtype=np.float64) * config.evaluate_every
-    return ArmRuns(config, steps, returns)
+    return np.arange(returns.shape[1], dtype=np.float64) * config.evaluate_every, returns
 
 
 # --- Features in front of a network ---------------------------------------------------------------

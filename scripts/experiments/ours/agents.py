@@ -109,19 +109,28 @@ from rlreps.experiments.ours.agent_arms import (
     SCRATCH,
     WAYS,
     WIDER,
-    ArmRuns,
     Config,
     arena_of,
     best_return,
     count_arm,
     exact_table,
     learned_table,
+    mean_of_budget,
     threshold_of,
     torso_of,
     train_arm,
 )
 from rlreps.formatting import format_number
-from rlreps.stats import Contrast, Verdict, all_of, any_of, at_least, contrast_rows, judge_family
+from rlreps.stats import (
+    Contrast,
+    Verdict,
+    all_of,
+    any_of,
+    at_least,
+    contrast_rows,
+    judge_family,
+    samples_to_reach,
+)
 from rlreps.study import (
     DETECTABLE,
     Axis,
@@ -215,38 +224,42 @@ def cells(run: Run[Config]) -> dict[str, dict[str, str]]:
     return found
 
 
-def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> ArmRuns:
-    """Train an arm; first fit its agents' components if it has learned components."""
+def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, Frame]:
+    """Train an arm; first fit its agents' components if it has learned components.
+
+    Returns:
+        A ``frame`` of returns by step, counting free steps, and of each agent's metrics of the
+        whole budget.
+    """
     config, (setting, label) = run.config, cell.values()
     kind, agents, width = WAYS[label].input, config.agents(setting, label), config.num_features
-    arena = arena_of(setting)
+    arena, tables = arena_of(setting), None
     if kind == "counted":
-        return count_arm(run, name, agents, setting)
-    tables: Any = None
-    if kind == "learned":
-        fit = partial(learned_table, arena, config.free_steps, width, config.discount)
-        tables = np.stack([fit(seed) for seed in agents.seeds])
-    elif kind == "exact":
-        tables = exact_table(arena, width, config.discount)
-    return train_arm(run, name, agents, torso_of(config.base, arena, kind, width), tables)
-
-
-def frame(run: Run[Config], cell: Mapping[str, str], found: ArmRuns) -> Frame:
-    """List returns by step, counting free steps, and each agent's metrics of the whole budget."""
-    config = run.config
-    free = config.free_steps if WAYS[cell["arm"]].is_spared else 0
-    setting, best = cell["arena"], best_return(cell["arena"])
+        curves = count_arm(run, name, agents, setting)
+    else:
+        if kind == "learned":
+            fit = partial(learned_table, arena, config.free_steps, width, config.discount)
+            tables = np.stack([fit(seed) for seed in agents.seeds])
+        elif kind == "exact":
+            tables = exact_table(arena, width, config.discount)
+        torso = torso_of(config.base, arena, kind, width)
+        curves = train_arm(run, name, agents, torso, tables)
+    steps, returns = curves
+    free = config.free_steps if WAYS[label].is_spared else 0
     least = threshold_of(config, setting)
     # A game without a threshold has no share of agents that reach it.
-    reached = np.nan if least is None else found.reached(least).astype(np.float64)
+    reached = np.full(len(returns), np.nan)
+    if least is not None:
+        reached = np.isfinite(samples_to_reach(steps, returns, least)).astype(np.float64)
     values = {
-        "return": found.returns,
-        "reached": np.broadcast_to(reached, len(found.returns))[:, None],
-        "mean_return": found.mean_returns(free)[:, None],
+        "return": returns,
+        "reached": reached[:, None],
+        "mean_return": mean_of_budget(agents, curves, free)[:, None],
     }
     level = "none" if least is None else format_number(least)
-    about = {**cell, "threshold": level, "optimal_return": best, "free_steps": free}
-    return Frame.grid(values, **about, seed=found.config.seeds, step=found.steps.astype(int) + free)
+    about = {**cell, "threshold": level, "optimal_return": best_return(setting), "free_steps": free}
+    at = steps.astype(int) + free
+    return {"frame": Frame.grid(values, **about, seed=agents.seeds, step=at)}
 
 
 def reaching(results: Results[Config], arena: str, other: str, effect: float = 0.0) -> Contrast:
@@ -435,7 +448,6 @@ EXPERIMENT = Experiment(
     check=check,
     cells=cells,
     measure=measure,
-    frame=frame,
     value=Metric(value="reached", label="share of agents that reach the threshold"),
     fewest=FEWEST_AGENTS,
     claims=claims,

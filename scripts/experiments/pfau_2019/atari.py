@@ -16,8 +16,8 @@ size of a difference does not count: principal components of pixels maximise it 
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -57,7 +57,6 @@ from rlreps.study import (
 )
 from rlreps.subspace import RandomizedSVD, centre_in_place, ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
-from rlreps.typing import DoubleArray
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -208,19 +207,14 @@ def pairs(run: Run[Config]) -> Batch:
     return frames.clips(frames.held_out, 2).sample(key, _MEASURED_PAIRS, 1)
 
 
-class Measured(NamedTuple):
-    """Averages of the test frames with the smallest and the largest values of each of d features.
+def measure(run: Run[Config], name: str, method: str) -> dict[str, Any]:
+    """Learn a method's features, and compare the test frames at both of their ends.
 
-    ``pictures`` are [2, d, height, width]; ``features`` has a row for each feature.
+    Returns:
+        ``pictures``, averages of the test frames with the smallest and the largest values of each
+        feature, [2, d, height, width]; and a ``frame`` with a row for each feature, and a row for
+        each measurement during training.
     """
-
-    pictures: DoubleArray
-    features: Frame
-    training: TrainingResult | None
-
-
-def measure(run: Run[Config], name: str, method: str) -> Measured:
-    """Learn a method's features, and compare the test frames at both of their ends."""
     config = run.config
     values, training = METHODS[method](run, name)
     images = run.shared.held_out.newest(config.stack)
@@ -237,7 +231,15 @@ def measure(run: Run[Config], name: str, method: str) -> Measured:
         "constant": find_constant(values),
     }
     features = Frame.grid(columns, method=method, feature=range(1, 1 + config.num_features))
-    return Measured(pictures, features, training)
+    curves: list[Frame] = []
+    if training is not None:
+        wide = Frame.of_history(training.history, [config.seed], method=method)
+        curves = [
+            wide.adding(curve=name.replace("_", " "), held_out=column)
+            for name, column in sorted(wide.columns.items())
+            if name.startswith(("eigenvalue", "next_frame", "temporal_difference"))
+        ]
+    return {"pictures": pictures, "frame": Frame.concat([*curves, features])}
 
 
 Learned = tuple[FloatArray, TrainingResult | None]
@@ -324,19 +326,6 @@ def principal_components(rows: FloatArray, count: int) -> FloatArray:
 METHODS = {SPIN: slow_features, SUCCESSOR: successor_features, PIXELS: pixel_components}
 
 
-def frame(run: Run[Config], method: str, found: Measured) -> Frame:
-    """List the measurements during training and the features, with a row for each."""
-    if found.training is None:
-        return found.features
-    wide = Frame.of_history(found.training.history, [run.config.seed], method=method)
-    curves = [
-        wide.adding(curve=name.replace("_", " "), held_out=column)
-        for name, column in sorted(wide.columns.items())
-        if name.startswith(("eigenvalue", "next_frame", "temporal_difference"))
-    ]
-    return Frame.concat([*curves, found.features])
-
-
 def tells_ends_apart(results: Results[Config]) -> Verdict:
     """Judge the paper's finding: the ends of nearly all slow features differ, of others few.
 
@@ -354,10 +343,15 @@ def tells_ends_apart(results: Results[Config]) -> Verdict:
     )
 
 
+def are_given(column: Iterable[object]) -> list[bool]:
+    """Tell which rows have a value in a column."""
+    return [each is not None for each in column]
+
+
 def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the averages at both ends."""
     frames = {
-        f"{method}\n{end}": results.found[in_path(method)].pictures[place] / 255.0
+        f"{method}\n{end}": results.found[in_path(method)]["pictures"][place] / 255.0
         for method in METHODS
         for end, place in (("largest", 1), ("smallest", 0))
     }
@@ -367,7 +361,7 @@ def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
 def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the differences of the averages at both ends."""
     titles = [str(k) for k in range(1, results.config.num_features + 1)]
-    pictures = {method: results.found[in_path(method)].pictures for method in METHODS}
+    pictures = {method: results.found[in_path(method)]["pictures"] for method in METHODS}
     differences = {method: largest - smallest for method, (smallest, largest) in pictures.items()}
     return None, plot_signed_images(differences, titles=titles)
 
@@ -387,7 +381,6 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     cells=lambda run: {in_path(method): method for method in METHODS},
     measure=measure,
-    frame=frame,
     value=Metric(value="held_out", label="eigenvalue, or share of variance", log=True),
     claims=[
         Claim(
@@ -405,7 +398,7 @@ EXPERIMENT = Experiment(
             design_of(__doc__),
             Tabulated(
                 name="extremes",
-                rows=lambda r: Frame.concat(each.features for each in r.found.values()).rows(
+                rows=lambda r: r.frame.where(feature=are_given).rows(
                     "method", "feature", "apart", "most_by_chance", "told", "constant"
                 ),
                 caption="Root mean squared difference of a feature's two averages, in grey levels, "
@@ -436,7 +429,7 @@ EXPERIMENT = Experiment(
                 x=STEP,
                 line="curve",
                 panel="method",
-                of={"curve": lambda column: [name is not None for name in column]},
+                of={"curve": are_given},
                 keys=("seed",),
                 axes={"share_y": False},
             ),

@@ -22,7 +22,7 @@ functions of one ball, so linear analysis cannot see pairs.
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ from rlreps.study import (
     design_of,
 )
 from rlreps.subspace import ordered_spectrum
-from rlreps.training import Optimizer, RMSProp, TrainingResult, train
+from rlreps.training import Optimizer, RMSProp, train
 from rlreps.typing import DoubleArray
 
 VIDEO = BouncingBalls()
@@ -220,16 +220,13 @@ PRESETS = {
 }
 
 
-class Network(NamedTuple):
-    """A trained network, its eigenvalues, and what its eigenfunctions respond to."""
+def measure(run: Run[Config], name: str, seed: int | None) -> dict[str, Any]:
+    """Train and measure one network; without a seed, measure the exact analyses.
 
-    trained: TrainingResult
-    spectra: Spectra
-    responses: BallResponses
-
-
-def measure(run: Run[Config], name: str, seed: int | None) -> Network | dict[str, Spectra]:
-    """Train and measure one network; without a seed, measure the exact analyses."""
+    Returns:
+        A ``frame`` of eigenvalues, with a row for each draw, step and feature; the network's final
+        ``spectra`` and what its eigenfunctions respond to (``responses``).
+    """
     if seed is None:
         return exact_analyses(run.config)
     config, encoder = run.config, run.config.network
@@ -268,15 +265,27 @@ def measure(run: Run[Config], name: str, seed: int | None) -> Network | dict[str
         rows=config.rows,
         bins=config.map_bins,
     )
-    return Network(trained, spectra, responses)
+    curves = Frame.of_history(trained.history, [seed], analysis=DEEP, draw=HELD_OUT)
+    final = final_values(config, spectra, DEEP, seed, **responses.shares(config.degree))
+    made = Frame.concat([curves.long("eigenvalue", "feature"), final])
+    return {"frame": made, "spectra": spectra, "responses": responses}
 
 
-def exact_analyses(config: Config) -> dict[str, Spectra]:
+def final_values(
+    config: Config, spectra: Spectra, analysis: str, seed: int | None = None, **shares: DoubleArray
+) -> Frame:
+    """List the final eigenvalues and shares of variance: a row for each feature."""
+    columns = {"eigenvalue": spectra.ordered, "of_the_span": spectra.ritz, **shares}
+    about = {"analysis": analysis, "draw": TEST, "seed": seed, "step": config.steps}
+    return Frame.grid(columns, **about, feature=config.features)
+
+
+def exact_analyses(config: Config) -> dict[str, Any]:
     """Measure the exact analyses on the clips that networks are measured on.
 
     Returns:
-        Analysis → spectra on the test clips. ``HELD_OUT`` → the spectra of functions of positions
-        on the clips that measure networks during training.
+        A ``frame`` of eigenvalues on the test clips. ``HELD_OUT`` → the spectra of functions of
+        positions on the clips that measure networks during training.
     """
     squares = pooled_pixels(VIDEO.frame_size, config.pooling)
     functions, _ = make_position_functions(VIDEO, config.degree)
@@ -286,30 +295,13 @@ def exact_analyses(config: Config) -> dict[str, Spectra]:
     best = linear_slow_features(
         functions, config.draw(LINEAR, as_positions=True), config.num_features
     )
-    return {
+    found = {
         PIXELS: slow_spectra(*linear, config.draw(TEST)),
         POSITIONS: slow_spectra(*best, config.draw(TEST, as_positions=True)),
-        HELD_OUT: slow_spectra(*best, config.draw(HELD_OUT, as_positions=True)),
     }
-
-
-def frame(run: Run[Config], seed: int | None, found: Any) -> Frame:
-    """List eigenvalues: a row for each draw, step and feature, with final shares of variance."""
-    config = run.config
-
-    def final(spectra: Spectra, analysis: str, **shares: DoubleArray) -> Frame:
-        columns = {"eigenvalue": spectra.ordered, "of_the_span": spectra.ritz, **shares}
-        about = {"analysis": analysis, "draw": TEST, "seed": seed, "step": config.steps}
-        return Frame.grid(columns, **about, feature=config.features)
-
-    if seed is None:
-        return Frame.concat(final(found[name], name) for name in (PIXELS, POSITIONS))
-    about = {"analysis": DEEP, "draw": HELD_OUT}
-    curves = Frame.of_history(found.trained.history, [seed], **about)
-    shares = found.responses.shares(config.degree)
-    return Frame.concat(
-        [curves.long("eigenvalue", "feature"), final(found.spectra, DEEP, **shares)]
-    )
+    made = Frame.concat(final_values(config, each, name) for name, each in found.items())
+    held_out = slow_spectra(*best, config.draw(HELD_OUT, as_positions=True))
+    return {"frame": made, HELD_OUT: held_out}
 
 
 def of_networks(results: Results[Config], column: str) -> DoubleArray:
@@ -367,16 +359,16 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     )
 
 
-def first_network(results: Results[Config]) -> tuple[Network, list[str]]:
-    """Return the first network and, for each of its features, its eigenvalue in words."""
+def first_network(results: Results[Config]) -> tuple[BallResponses, list[str]]:
+    """Return the first network's responses and, for each of its features, its eigenvalue."""
     network = results.found[f"seed-{results.config.seed}"]
-    return network, [f"λ {each:.4f}" for each in network.spectra.ordered]
+    return network["responses"], [f"λ {each:.4f}" for each in network["spectra"].ordered]
 
 
 def draw_maps(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw the first network's features against the place of one ball."""
-    bins, (network, notes) = results.config.map_bins, first_network(results)
-    maps, centres = network.responses.maps, (np.arange(results.config.map_bins) + 0.5) / bins
+    bins, (responses, notes) = results.config.map_bins, first_network(results)
+    maps, centres = responses.maps, (np.arange(results.config.map_bins) + 0.5) / bins
     named = {f"feature_{k}": each.reshape(bins, bins) for k, each in enumerate(maps.T, start=1)}
     labels = [f"{k}: {note}" for k, note in enumerate(notes, start=1)]
     figure = plot_components({"mean feature": maps}, bins=bins, labels=labels)
@@ -385,8 +377,8 @@ def draw_maps(results: Results[Config]) -> tuple[TableRows, Figure]:
 
 def draw_exciting_frames(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the frames that excite the first network's features least and most."""
-    network, notes = first_network(results)
-    frames = network.responses.extreme_frames(results.config.shown)
+    responses, notes = first_network(results)
+    frames = responses.extreme_frames(results.config.shown)
     labels = [f"feature {k}" for k in results.config.features]
     pictures = dict(zip(labels, frames, strict=True))
     return None, plot_reconstructions(pictures, notes=dict(zip(labels, notes, strict=True)))
@@ -399,7 +391,6 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     cells=lambda run: {**{f"seed-{seed}": seed for seed in run.config.seeds}, "exact": None},
     measure=measure,
-    frame=frame,
     value=Metric(
         value="eigenvalue", label="eigenvalue λ (0 never changes, 2 white noise)", log=True
     ),

@@ -56,7 +56,7 @@ from rlreps.study import (
     tabulate_wide,
 )
 from rlreps.subspace import orthonormal_basis, subspace_distance
-from rlreps.training import Optimizer, RMSProp, TrainingResult, train
+from rlreps.training import Optimizer, RMSProp, train
 from rlreps.typing import DoubleArray
 
 NOWHERE_NEAR = 0.5
@@ -249,13 +249,16 @@ def make_evaluation(
     return evaluate
 
 
-def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult:
-    """Train all seeds of a contender."""
+def measure(run: Run[Config], name: str, contender: Contender) -> dict[str, Any]:
+    """Train all seeds of a contender; list energies and errors, and keep the first seed's network.
+
+    The frame has a row for each seed and step.
+    """
     config = run.config
     half_width = jnp.asarray(config.half_width, jnp.result_type(float))
     source = BoxSource(half_width, contender.sampling == "radial")
     encoder = make_encoder(contender, config.half_width)
-    return train(
+    trained = train(
         encoder,
         with_sizes(
             contender.objective,
@@ -279,12 +282,9 @@ def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult
             contender=contender,
         ),
     )
-
-
-def frame(run: Run[Config], contender: Contender, trained: TrainingResult) -> Frame:
-    """List energies and errors: a row for each seed and step."""
     found = Frame.of_history(trained.history, trained.seeds, contender=contender.name)
-    return found.adding(within_tolerance=found["worst_error"] <= run.config.tolerance)
+    within = found["worst_error"] <= config.tolerance
+    return {"frame": found.adding(within_tolerance=within), "params": trained.params()}
 
 
 def by_eigenfunction(results: Results[Config], frame: Frame) -> Frame:
@@ -381,9 +381,9 @@ def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
     drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
     sets = {
         f"learned ({each.name})": rotate_in_levels(
-            eigenfunctions(results, each, trained.params()), exact
+            eigenfunctions(results, each, found["params"]), exact
         )
-        for each, trained in zip(config.contenders, results.found.values(), strict=True)
+        for each, found in zip(config.contenders, results.found.values(), strict=True)
         if each.name in drawn or not each.objective.masked
     }
     sets[f"grid solver, {points} x {points}"] = rotate_in_levels(grid.functions, exact)
@@ -405,7 +405,6 @@ EXPERIMENT = Experiment(
     prepare=lambda run: solve_on_grid(run.config.grid_points, run.config.half_width),
     cells=lambda run: {f"{index:02d}": each for index, each in enumerate(run.config.contenders)},
     measure=measure,
-    frame=frame,
     value=Metric(value="worst_error", label="largest relative error", log=True),
     claims=CLAIMS,
     decided_on=PAPER,

@@ -25,10 +25,10 @@ from rlreps.experiments.ours.agent_arms import (
     SCRATCH,
     WAYS,
     WIDER,
-    ArmRuns,
     arena_of,
     exact_table,
     learned_table,
+    mean_of_budget,
     of_code,
     optimal_return,
 )
@@ -79,12 +79,10 @@ def test_sums_of_joint_losses_are_cut_by_little_and_the_controls_have_one_row(la
 def test_mean_returns_are_over_all_steps_and_free_ones_count_as_never_arriving():
     base = dataclasses.replace(LAPTOP.base, steps=8_000, evaluate_every=2_000)
     assert base.dqn.warmup < 2_000
-    run = ArmRuns(base, 2_000.0 * np.arange(5), np.array([[-290.0, -200.0, -100.0, -50.0, -40.0]]))
-    assert run.mean_returns(0) == pytest.approx(-97.5)
+    curves = 2_000.0 * np.arange(5), np.array([[-290.0, -200.0, -100.0, -50.0, -40.0]])
+    assert mean_of_budget(base, curves, 0) == pytest.approx(-97.5)
     # Evaluations at 2,000 and 4,000 free steps; those at 6,000 and later are the agent's own.
-    assert run.mean_returns(6_000) == pytest.approx((-600.0 - 680.0) / 7)
-    # Reached at the second evaluation at or above of three.
-    assert [run.reached(level).tolist() for level in (-50.0, -45.0)] == [[True], [False]]
+    assert mean_of_budget(base, curves, 6_000) == pytest.approx((-600.0 - 680.0) / 7)
 
 
 def rows(
