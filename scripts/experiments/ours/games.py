@@ -57,23 +57,7 @@ import numpy as np
 
 from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.encoders import Convolutional
-from rlreps.experiments.ours.games_report import (
-    ASIDE,
-    LEAST_CORRELATION,
-    LEAST_GAIN,
-    MAIN,
-    confirm,
-    draw_success,
-    judge_any,
-    judge_bound,
-    judge_exact,
-    judge_gain,
-    judge_prediction,
-    tabulate_arms,
-    tabulate_gains,
-    tabulate_predictors,
-    tabulate_worlds,
-)
+from rlreps.experiments.ours import games_report as report
 from rlreps.experiments.ours.games_runs import (
     COUNTED,
     EXACT,
@@ -210,7 +194,7 @@ def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -
         "steps_to": steps_to(config, success)[:, None],
         **measures,
     }
-    group = ASIDE if cell["world"] in config.aside else MAIN
+    group = report.ASIDE if cell["world"] in config.aside else report.MAIN
     kind = arm_of(config, cell["arm"]).kind
     kinds = {"family": family_of(cell["world"]), "group": group, "kind": kind}
     return Frame.grid(values, **cell, **kinds, seed=config.base.seeds, step=steps)
@@ -218,43 +202,43 @@ def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State what was stated before the run."""
-    above = f"a 95 % interval of the mean over families above {LEAST_CORRELATION}"
-    gains = f"intervals above {LEAST_GAIN} over {{}}, p < 0.05 adjusted for all comparisons"
+    above = f"a 95 % interval of the mean over families above {report.LEAST_CORRELATION}"
+    gains = f"intervals above {report.LEAST_GAIN} over {{}}, p < 0.05 adjusted for all comparisons"
     yield Claim(
         "prediction: closeness at half of the run predicts later success",
         above,
-        partial(judge_prediction, group=MAIN),
+        partial(report.judge_prediction, group=report.MAIN),
     )
     yield Claim(
         "gain: a joint loss's gain in closeness predicts its gain in steps, across families",
-        f"a bootstrap interval of the mean rank correlation above {LEAST_CORRELATION}",
-        judge_gain,
+        f"a bootstrap interval of the mean rank correlation above {report.LEAST_CORRELATION}",
+        report.judge_gain,
     )
     yield Claim(
         "arms: some joint loss raises mean success",
         gains.format("scratch and wider"),
-        partial(judge_any, arms=JOINT),
+        partial(report.judge_any, arms=JOINT),
     )
     yield Claim(
         "arms: features fitted to replay raise mean success",
         gains.format("scratch, wider and random features"),
-        partial(judge_any, arms=(FITTED,)),
+        partial(report.judge_any, arms=(FITTED,)),
     )
     yield Claim(
         "bound: exact components raise mean success",
-        f"intervals above {LEAST_GAIN} over scratch and random features",
-        judge_exact,
+        f"intervals above {report.LEAST_GAIN} over scratch and random features",
+        report.judge_exact,
     )
     yield Claim(
         "bound: no joint loss raises mean success by more than exact components",
         "intervals below 0",
-        judge_bound,
+        report.judge_bound,
     )
     if results.config.aside:
         yield Claim(
             "kept aside: closeness at half of the run predicts later success",
             above,
-            partial(judge_prediction, group=ASIDE),
+            partial(report.judge_prediction, group=report.ASIDE),
         )
         for name, arms in (
             ("the best joint loss raises", JOINT),
@@ -263,7 +247,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             yield Claim(
                 f"kept aside: {name} mean success",
                 "a gain over scratch in each world",
-                partial(confirm, arms=arms),
+                partial(report.confirm, arms=arms),
             )
 
 
@@ -284,7 +268,7 @@ EXPERIMENT = Experiment(
             design_of(__doc__),
             Tabulated(
                 name="worlds",
-                rows=tabulate_worlds,
+                rows=report.tabulate_worlds,
                 caption="Number of states and actions, bound of the effective horizon (Laidlaw et "
                 "al. 2023), the closeness that Monte-Carlo targets could reach (ceiling), and the "
                 "mean success of each arm over the run.",
@@ -293,7 +277,7 @@ EXPERIMENT = Experiment(
                 name="success_by_world",
                 caption="Mean success over the run. Colours show the difference from agents that "
                 "learn from scratch in the same world. A line separates the worlds kept aside.",
-                draw=draw_success,
+                draw=report.draw_success,
             ),
             Curve(
                 name="success",
@@ -302,13 +286,13 @@ EXPERIMENT = Experiment(
                 x=Axis("step", "environment steps"),
                 line="arm",
                 panel="{kind}",
-                of={"group": MAIN},
+                of={"group": report.MAIN},
             ),
         ],
         "Arms": [
             Tabulated(
                 name="arms",
-                rows=tabulate_arms,
+                rows=report.tabulate_arms,
                 caption="Differences of the mean success over the run, paired by family. p-values "
                 "for a difference of 0 are by sign flips, adjusted for the comparisons that "
                 "claims name (Holm); those of an objective of your own for its own comparisons. "
@@ -316,7 +300,7 @@ EXPERIMENT = Experiment(
             ),
             Tabulated(
                 name="gains",
-                rows=tabulate_gains,
+                rows=report.tabulate_gains,
                 caption="Each joint loss and the control against scratch, in the mean over "
                 "families: the gain in closeness at the first checkpoint (agents with even seeds), "
                 "the environment steps saved until the threshold (odd seeds), and their rank "
@@ -327,7 +311,7 @@ EXPERIMENT = Experiment(
         "Predictors": [
             Tabulated(
                 name="predictors",
-                rows=tabulate_predictors,
+                rows=report.tabulate_predictors,
                 caption="Partial rank correlation of a measure at half of the run with the success "
                 "after it: within a world, over agents of all arms with features of their own; "
                 "then with each arm's means subtracted. Means over families with intervals.",
