@@ -33,6 +33,7 @@ from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
+from rlreps.runs.progress import hidden
 from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
@@ -284,7 +285,8 @@ def fit_features(
             ridge,
             lambda s: np.full((len(s), num_actions), uniform),
         )
-        factors = decompose(solution, config.num_components)
+        with hidden():
+            factors = decompose(solution, config.num_components)
         weights = factors.forward.mean(axis=1) * np.sqrt(factors.singular_values)
     weights = np.pad(weights, [(0, size - len(weights)), (0, 0)]).astype(np.float32)
     fitted["weights"] = weights

@@ -51,6 +51,17 @@ def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndar
     return " or ".join(missing)
 
 
+def describe_alike(solution: LeastSquares, rewards: np.ndarray) -> str:
+    """Say whether rewards of all recorded rows, [N], are one that no policy changes; else ""."""
+    if np.ptp(rewards) != 0.0 or (rewards[0] != 0.0 and solution.rows.terminated.any()):
+        return ""
+    ends = "" if rewards[0] == 0.0 else " and none ends an episode"
+    return (
+        f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
+        "actions apart; collect others"
+    )
+
+
 def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
     """Say whether most rows leave a policy one of the actions to choose; "" if they do not."""
     if not np.ptp(actions, axis=1).any():

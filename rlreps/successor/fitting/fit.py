@@ -12,7 +12,6 @@ import numpy as np
 from rlreps.config import as_json
 from rlreps.errors import InputError, require, require_memory, warn_user
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import (
     EstimatedBehaviour,
@@ -38,13 +37,7 @@ from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
-from rlreps.successor.fitting.search import (
-    HIDDEN,
-    ChosenKernel,
-    describe_noise,
-    hides_state,
-    search_kernel,
-)
+from rlreps.successor.fitting.search import HIDDEN, hides_state, search_kernel
 
 MOST_ROWS = 100_000
 """Largest number of rows that a solution with dense features uses; others are left out."""
@@ -197,25 +190,19 @@ class Fit:
 
         quality: Quality | None = None
         whole = solved(self.data)
-        kept = None if self._parts is None else solved(self._kept)
-        total = whole.work(True) + (0 if kept is None else kept.work(False))
+        factors = decompose(whole, config.num_features)
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
-        with progress_bar("least squares", total=total, unit="rows", after=2.0) as advance:
-            whole.advance = advance
-            factors = decompose(whole, config.num_features)
-            if kept is not None:
-                kept.advance = advance
-                held = self.data.held_out(_HELD_OUT, config.seed)
-                if whole.chosen is None and isinstance(basis, DenseBasis):
-                    rest = Steps.of(self.data).at(held)
-                    kept.take_moments(whole, dataclasses.replace(whole, recorded=rest))
-                quality = measure_quality(self.data, held, kept, factors, config.seed)
-                said = quality.warnings()
-        if isinstance(basis, FourierBasis):
-            if self._searched.noise:
-                said = [describe_noise(self._searched.noise), *said]
-            if hides_state(self.data, basis, observed.actions, config.seed):
-                said.append(HIDDEN)
+        if self._parts is not None:
+            kept, held = solved(self._kept), self.data.held_out(_HELD_OUT, config.seed)
+            if whole.chosen is None and isinstance(basis, DenseBasis):
+                rest = Steps.of(self.data).at(held)
+                kept.take_moments(whole, dataclasses.replace(whole, recorded=rest))
+            quality = measure_quality(self.data, held, kept, factors, config.seed)
+            said = quality.warnings()
+        if isinstance(basis, FourierBasis) and hides_state(
+            self.data, basis, observed.actions, config.seed
+        ):
+            said.append(HIDDEN)
         for line in [*describe_left_out(whole), *said]:
             warn_user(line)
         return SuccessorRepresentation(
@@ -281,12 +268,8 @@ class Fit:
             # This ridge is far below the weight of one row: untried actions get 0, and counts of
             # tried actions hardly change.
             return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
-        return self._searched.basis, self._searched.regularisation
-
-    @functools.cached_property
-    def _searched(self) -> ChosenKernel:
-        actions, most = self.observed.actions, self._most_features
-        return search_kernel(self.config, self.data, self._parts, actions, most, self._behaviour)
+        actions, most = observed.actions, self._most_features
+        return search_kernel(config, data, self._parts, actions, most, self._behaviour)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the average of b over the actions that follow each cut, [m, m_b]."""

@@ -29,29 +29,21 @@ from rlreps.numerics import take_rows
 # --- Encoders of states with actions --------------------------------------------------------------
 
 
-class StateActions(NamedTuple):
-    """States with the weights of their actions.
-
-    Attributes:
-        state: s as the encoder takes it, [b, ...].
-        weights: Features b of the action taken, [b, m_b] (unit vectors if actions are discrete);
-            their average over a policy; zero if nothing follows.
-    """
-
-    state: Array
-    weights: Array
-
-
 class Step(NamedTuple):
     """Transitions, with the actions that follow them.
 
     Attributes:
-        first: s and the action taken there.
-        following: s' and the actions there.
+        state: s as the encoder takes it, [b, ...].
+        weights: Features b of the action taken, [b, m_b]; unit vectors if actions are discrete.
+        reached: s', [b, ...].
+        following: Features b of the actions in s', or their average over a policy, [b, m_b]; zero
+            if nothing follows.
     """
 
-    first: StateActions
-    following: StateActions
+    state: Array
+    weights: Array
+    reached: Array
+    following: Array
 
 
 @configurable
@@ -73,12 +65,13 @@ class ActionHeads(Encoder):
     def init(self, key: Array) -> Params:
         return self.encoder.init(key)
 
-    def apply(self, params: Params, inputs: StateActions) -> Array:
-        """Compute features weighted over actions, [b, d]."""
-        heads = self.encoder.apply(params, inputs.state)
+    def apply(self, params: Params, inputs: tuple[Array, Array]) -> Array:
+        """Compute features of states, weighted over actions with weights [b, m_b], [b, d]."""
+        states, weights = inputs
+        heads = self.encoder.apply(params, states)
         heads = heads.reshape(len(heads), self.num_heads, -1)
         # An explicit sum over the actions: accelerators compute matrix products in low precision.
-        features: Array = jnp.sum(heads * inputs.weights[:, :, None], axis=1)
+        features: Array = jnp.sum(heads * weights[:, :, None], axis=1)
         return features
 
 
@@ -95,9 +88,9 @@ class ForwardBackward(TwoTowers):
     forward: ActionHeads = leaf()
 
     def apply(self, params: Params, inputs: Step) -> Array:
-        here = self.forward.apply(params["forward"], inputs.first)
-        there = self.forward.apply(params["forward"], inputs.following)
-        reached = self.backward.apply(params["backward"], inputs.following.state)
+        here = self.forward.apply(params["forward"], (inputs.state, inputs.weights))
+        there = self.forward.apply(params["forward"], (inputs.reached, inputs.following))
+        reached = self.backward.apply(params["backward"], inputs.reached)
         return jnp.concatenate([here, reached, there], axis=1)
 
 
@@ -157,10 +150,10 @@ class TransitionSource:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw rows; targets are empty, [num_rows, 0]."""
         del num_tasks
-        rows = jax.random.randint(key, (num_rows,), 0, len(self.steps.first.weights), jnp.int32)
+        rows = jax.random.randint(key, (num_rows,), 0, len(self.steps.weights), jnp.int32)
         drawn = take_rows(self.steps, rows)
-        step = Step(*(part._replace(state=self.inputs(part.state)) for part in drawn))
-        return Batch(step, jnp.zeros((num_rows, 0)))
+        seen = {"state": self.inputs(drawn.state), "reached": self.inputs(drawn.reached)}
+        return Batch(drawn._replace(**seen), jnp.zeros((num_rows, 0)))
 
 
 # --- Temporal differences -------------------------------------------------------------------------

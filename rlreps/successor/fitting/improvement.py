@@ -15,8 +15,10 @@ from rlreps.errors import warn_user
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
+from rlreps.successor.fitting.checks import KernelCheck, describe_alike, describe_untried
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
+from rlreps.successor.fitting.tasks import Task
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)
@@ -81,23 +83,32 @@ class Improvement:
         # The last ridge and its root: the next reward usually needs the same ridge.
         self._last: tuple[float, Array] | None = None
 
+    def of_task(self, task: Task, improvements: int | None) -> ActionValues:
+        """Return action values for a greedy policy; see ``SuccessorRepresentation.policy``."""
+        rewards, solution = task.rewards, self.solution
+        alike = describe_alike(solution, rewards)
+        said = describe_untried(solution, self.candidates.actions)
+        if improvements == 1 and not alike and not said:
+            said = self.kernel_check.describe(solution.centred(rewards)[0], task.weights)
+        for line in filter(None, (alike, said)):
+            warn_user(line)
+        one = self.of_weights(task.weights, task.constant)
+        return self.values(one, rewards, 1 if alike else improvements)
+
+    @functools.cached_property
+    def kernel_check(self) -> KernelCheck:
+        """The check of one improvement."""
+        return KernelCheck(self.solution)
+
     def values(
         self, one: ActionValues, rewards: np.ndarray, improvements: int | None
     ) -> ActionValues:
-        """Return action values for a greedy policy.
+        """Improve on action values of the data's policy for rewards of all recorded rows, [N].
 
         Dense features use fitted Q iteration. Policy iteration would solve for the fixed point of
         each intermediate policy, which can be far off on the data of another policy. A policy of
         fitted Q iteration can be worse than that of one improvement. The nearest rows judge both
         (``NearestRows``).
-
-        Args:
-            one: Action values of the data's policy.
-            rewards: Reward on arrival at the next state of every recorded transition, [N].
-            improvements: As for ``SuccessorRepresentation.policy``.
-
-        Warns:
-            FitWarning: As ``fitted_q_iteration``, or as ``SuccessorRepresentation.policy``.
         """
         solution = self.solution
         if improvements == 1:

@@ -68,7 +68,6 @@ class LeastSquares:
         regularisation: λ, relative to the mean square of the features, which is about 1.
         behaviour: E[b(a) | s] of the policy whose measure is solved for.
         chosen: Indices of the transitions of the equations; None for all.
-        advance: Called with the number of rows that a pass over the rows has done.
     """
 
     basis: Basis
@@ -78,9 +77,6 @@ class LeastSquares:
     regularisation: float
     behaviour: Behaviour
     chosen: np.ndarray | None = None
-    advance: Callable[[int], object] = dataclasses.field(
-        default_factory=lambda: lambda count: None, init=False
-    )
 
     @functools.cached_property
     def rows(self) -> Steps:
@@ -103,14 +99,13 @@ class LeastSquares:
             return self
         other = dataclasses.replace(self, discount=discount)
         other.gram = self.gram
-        own = {"discount", "advance", "continues", "solve"}
+        own = {"discount", "continues", "solve"}
         vars(other).update({name: vars(self)[name] for name in vars(self).keys() - own})
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A factorisation cannot be pickled.
-        given = (f.name for f in dataclasses.fields(self) if f.init)
-        return LeastSquares, tuple(getattr(self, name) for name in given)
+        return LeastSquares, tuple(getattr(self, f.name) for f in dataclasses.fields(self))
 
     def features(self, states: np.ndarray) -> np.ndarray:
         """Compute φ at states, [m, p], for dense features."""
@@ -140,18 +135,16 @@ class LeastSquares:
         """φ(s') times weights, [N, 1]."""
         return RowProducts(self.rows.next_observation, weights, self.sizes[:1])
 
-    def _moment(self, left: RowProducts, right: RowProducts) -> Any:
-        return moment(self.basis, left, right, self.advance)
-
     @functools.cached_property
     def gram(self) -> Any:
         """E[ψψᵀ] + λI, [q, q]."""
-        return self._ridged(self._moment(self._pairs, self._pairs))
+        return self._ridged(moment(self.basis, self._pairs, self._pairs))
 
     @functools.cached_property
     def crossed(self) -> Any:
         """C, [q, p]."""
-        return self._moment(self._pairs, self._reached(np.ones((len(self.taken), 1), np.float32)))
+        reached = self._reached(np.ones((len(self.taken), 1), np.float32))
+        return moment(self.basis, self._pairs, reached)
 
     def take_moments(self, whole: "LeastSquares", rest: "LeastSquares") -> None:
         """Take the moments of these rows from those of more rows, in place of passes over the rows.
@@ -164,13 +157,12 @@ class LeastSquares:
         for name in ("gram", "crossed") if _steady(self._following) else ("gram",):
             of_rest = share * getattr(rest, name)
             setattr(self, name, (getattr(whole, name) - of_rest) / (1.0 - share))
-            self.advance(len(self.taken))
 
     @functools.cached_property
     def reached_moment(self) -> np.ndarray:
         """G, [p, p], for dense features."""
         reached = self._reached(np.ones((len(self.taken), 1), np.float32))
-        found: np.ndarray = self._ridged(self._moment(reached, reached))
+        found: np.ndarray = self._ridged(moment(self.basis, reached, reached))
         return found
 
     def _ridged(self, matrix: Any) -> Any:
@@ -194,7 +186,7 @@ class LeastSquares:
         if not _steady(following):
             weights = following * self.continues[:, None]
             later = RowProducts(self.rows.next_observation, weights, self.sizes)
-            return self._moment(self._pairs, later)
+            return moment(self.basis, self._pairs, later)
         # A policy that does not depend on the state: C serves all of its actions, less the rows
         # that end an episode.
         once = self.discount * (self.crossed - self._crossed_at_ends)
@@ -217,7 +209,7 @@ class LeastSquares:
         that follow. So A⁻¹ = D⁻¹ + D⁻¹K (I − ΠᵀD⁻¹K)⁻¹ ΠᵀD⁻¹, where ΠᵀD⁻¹K is γP̂ of the policy.
         """
         size = self.basis.num_features
-        later = self._moment(self._pairs, self._reached(self.continues[:, None]))
+        later = moment(self.basis, self._pairs, self._reached(self.continues[:, None]))
         policy = np.zeros((size, following.shape[1]))
         policy[self.rows.next_observation] = following
         over = 1.0 / self.gram.diagonal()
@@ -242,14 +234,6 @@ class LeastSquares:
     def _following(self) -> np.ndarray:
         """E[b(a') | s'] of the data's policy at every row's next state, [N, m_b]."""
         return self.behaviour(self.rows.next_observation)
-
-    def work(self, decomposed: bool) -> int:
-        """Return the rows for which ``solve``, and ``factors`` if decomposed, call ``advance``."""
-        if isinstance(self.basis, UnitVectors):
-            return len(self.taken) * (2 + decomposed)
-        steady = _steady(self._following)
-        passes = 1 + (steady or decomposed) + (0 if steady else self.taken.shape[1]) + decomposed
-        return len(self.taken) * passes
 
     def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:
         """Compute E[ψ(s, a) c(s')ᵀ] of c at every row's next state [N, k], [q, k].

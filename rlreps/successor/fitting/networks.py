@@ -20,7 +20,6 @@ from rlreps.successor.fitting.forward_backward import (
     ForwardBackward,
     ForwardBackwardLoss,
     Inputs,
-    StateActions,
     Step,
     TransitionSource,
 )
@@ -71,11 +70,8 @@ def train_networks(
     assert config.rows is not None
     taken = actions.weights(data.action)
     following = next_weights(data, taken, policy)
-    steps = Step(
-        StateActions(jnp.asarray(inputs.centred(data.observation)), jnp.asarray(taken)),
-        StateActions(jnp.asarray(inputs.centred(data.next_observation)), jnp.asarray(following)),
-    )
-    source = TransitionSource(inputs, steps)
+    now, then = inputs.centred(data.observation), inputs.centred(data.next_observation)
+    source = TransitionSource(inputs, Step(*map(jnp.asarray, (now, taken, then, following))))
     objective = ForwardBackwardLoss(
         num_features=config.num_features,
         discount=config.discount,

@@ -1,11 +1,11 @@
 """Products w ⊗ φ(s) of features of state and action, and their moments over rows."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
 
 MOST_UNKNOWNS = 2_400
@@ -75,24 +75,15 @@ def mean_product(basis: Basis, products: RowProducts, cumulants: np.ndarray) -> 
     return total / len(weights)
 
 
-def moment(
-    basis: Basis, left: RowProducts, right: RowProducts, advance: Callable[[int], object]
-) -> Any:
-    """Compute the mean of (w ⊗ φ(s)) (w' ⊗ φ(s'))ᵀ over the rows, [q, q'].
+def moment(basis: Basis, left: RowProducts, right: RowProducts) -> Any:
+    """Compute the mean of (w ⊗ φ(s)) (w' ⊗ φ(s'))ᵀ over the rows, [q, q'], and show a bar.
 
     The result is sparse if the features are. Dense products use double precision, without which
     small eigenvalues would become negative.
-
-    Args:
-        basis: φ.
-        left: w and s.
-        right: w' and s'.
-        advance: Called with the number of rows done.
     """
     count = len(left.weights)
     if isinstance(basis, UnitVectors):
         first, second = (side.counted(basis.num_states) for side in (left, right))
-        advance(count)
         return (first.T @ second / count).tocsc()
     symmetric = left is right
     total = np.zeros((sum(left.sizes), sum(right.sizes)))
@@ -104,23 +95,24 @@ def moment(
     ]
     # Rows of one action follow each other: a block then has few actions, and large products.
     order = np.argsort(left.weights.argmax(axis=1), kind="stable")
-    for block in blocks_of(count, basis.num_features):
-        some = order[block]
-        one = basis.apply(left.states[some])
-        other = one if left.states is right.states else basis.apply(right.states[some])
-        for c, e, rows, columns in pairs:
-            scale = left.weights[some, c] * right.weights[some, e]
-            own = np.flatnonzero(scale)
-            if len(own):
-                first = one[:, -left.sizes[c] :][own].astype(np.float64)
-                if symmetric and c == e:  # NumPy computes half of XᵀX.
-                    first *= left.weights[some, c][own, None]
-                    weighted = first
-                else:
-                    weighted = other[:, -right.sizes[e] :][own].astype(np.float64)
-                    weighted *= scale[own, None]
-                total[rows, columns] += first.T @ weighted
-        advance(len(some) * (1 if symmetric else len(right.sizes)))
+    with progress_bar("least squares", total=count, unit="rows", after=2.0) as advance:
+        for block in blocks_of(count, basis.num_features):
+            some = order[block]
+            one = basis.apply(left.states[some])
+            other = one if left.states is right.states else basis.apply(right.states[some])
+            for c, e, rows, columns in pairs:
+                scale = left.weights[some, c] * right.weights[some, e]
+                own = np.flatnonzero(scale)
+                if len(own):
+                    first = one[:, -left.sizes[c] :][own].astype(np.float64)
+                    if symmetric and c == e:  # NumPy computes half of XᵀX.
+                        first *= left.weights[some, c][own, None]
+                        weighted = first
+                    else:
+                        weighted = other[:, -right.sizes[e] :][own].astype(np.float64)
+                        weighted *= scale[own, None]
+                    total[rows, columns] += first.T @ weighted
+            advance(len(some))
     for c, e, rows, columns in pairs:
         if symmetric and c < e:
             total[columns, rows] = total[rows, columns].T

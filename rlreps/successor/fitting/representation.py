@@ -30,7 +30,7 @@ from rlreps.runs.provenance import provenance
 from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
-from rlreps.successor.fitting.checks import KernelCheck, describe_unseen, describe_untried
+from rlreps.successor.fitting.checks import describe_unseen
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares
@@ -55,6 +55,10 @@ class SuccessorRepresentation:
     orthonormal over the data; σ are the singular values. Features, shaping and distances use rank
     d. Values and policies use the whole solution. A reward counts on arrival: values are Σ_t γᵗ
     r(s_{t+1}).
+
+    Arguments ``observations`` are s, [m, ...]. Methods raise an ``InputError`` for observations or
+    actions unlike the data's. For indices of states, they warn (``FitWarning``) of states in which
+    no row starts and no episode ended, and of actions that no row takes there.
 
     Attributes:
         config: The options of the fit.
@@ -95,15 +99,7 @@ class SuccessorRepresentation:
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
         """Compute F(s, a) of all discrete actions, [m, A, d], or of given actions, [m, d].
 
-        Args:
-            observations: s, [m, ...].
-            actions: a, [m] (integers) or [m, k] (a box); None is every discrete action.
-
-        Raises:
-            InputError: For observations or actions unlike the data's, or a box and no ``actions``.
-
-        Warns:
-            FitWarning: For indices of states, and actions there, that no row has.
+        ``actions`` are a, [m] (integers) or [m, k] (a box); None is every discrete action.
         """
         states, taken = self._checked_pairs(observations, actions, "F there is 0")
         return self._at(self.solution.basis.project(states, self._forward), taken)
@@ -129,15 +125,7 @@ class SuccessorRepresentation:
     def measure(self, observations: Any, goals: Any) -> np.ndarray:
         """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g].
 
-        Args:
-            observations: s, [m, ...].
-            goals: s⁺, [g, ...], observations like s.
-
-        Raises:
-            InputError: For observations unlike the data's, or continuous actions.
-
-        Warns:
-            FitWarning: For indices of states, and actions there, that no row has.
+        ``goals`` are s⁺, [g, ...], observations like s. Actions must be discrete.
         """
         states, _ = self._checked_pairs(observations, None, "densities from there are 0")
         forward = self.solution.basis.project(states, self._forward)
@@ -145,14 +133,7 @@ class SuccessorRepresentation:
         return measure
 
     def probabilities(self, observations: Any) -> np.ndarray:
-        """Return the probabilities of the data's policy, [m, A].
-
-        Args:
-            observations: s, [m, ...].
-
-        Raises:
-            InputError: For observations unlike the data's, or continuous actions.
-        """
+        """Return the probabilities of the data's policy, [m, A], for discrete actions."""
         require(self.observed.num_actions is not None, "discrete actions", "a box")
         return self.solution.behaviour(self.observed.checked(observations))
 
@@ -161,14 +142,9 @@ class SuccessorRepresentation:
 
         Features are 0 at indices of states that ended episodes, since nothing follows them.
 
-        Args:
-            observations: [m, ...].
-            scaling: ``singular`` multiplies by σ, so that the features that matter most to values
-                are largest. ``white`` makes the second moment over the data's states the identity.
-                ``none`` returns u.
-
-        Warns:
-            FitWarning: For indices of states in which no row starts and no episode ended.
+        The scaling ``singular`` multiplies by σ, so that the features that matter most to values
+        are largest. ``white`` makes the second moment over the data's states the identity. ``none``
+        returns u.
         """
         require_choice("scaling", scaling, get_args(Scaling))
         states = self._checked_states(observations, "features there are 0")
@@ -242,22 +218,14 @@ class SuccessorRepresentation:
         return arriving_task(self.solution, goal)
 
     def action_values(self, observations: Any, task: Task, actions: Any = None) -> np.ndarray:
-        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m].
-
-        Warns:
-            FitWarning: For indices of states, and actions there, that no row has.
-        """
+        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m]."""
         weights = self._of(task).weights
         states, taken = self._checked_pairs(observations, actions, "values there mean nothing")
         found = self._at(self.solution.basis.project(states, weights)[:, :, None], taken)[..., 0]
         return found + np.float64(task.constant)
 
     def values(self, observations: Any, task: Task) -> np.ndarray:
-        """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m].
-
-        Warns:
-            FitWarning: For indices of states in which no row starts and no episode ended.
-        """
+        """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m]."""
         weights = self._of(task).weights
         states = self._checked_states(observations, "values there mean nothing")
         return self._averaged(states, weights) + np.float64(task.constant)
@@ -265,8 +233,7 @@ class SuccessorRepresentation:
     def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
         """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
 
-        A single observation gives a single action. The policy warns of indices of states in which
-        no row starts and no episode ended.
+        A single observation gives a single action.
 
         Args:
             task: The reward.
@@ -297,30 +264,11 @@ class SuccessorRepresentation:
         """Return the action values on which ``policy`` is greedy; it documents the arguments."""
         if improvements is not None:
             require_positive("improvements", improvements)
-        rewards, solution = self._of(task).rewards, self.solution
-        alike = bool(np.ptp(rewards) == 0.0)
-        alike &= rewards[0] == 0.0 or not solution.rows.terminated.any()
-        if alike:
-            ends = "" if rewards[0] == 0.0 else " and none ends an episode"
-            warn_user(
-                f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
-                "actions apart; collect others"
-            )
-        said = describe_untried(solution, self._improvement.candidates.actions)
-        if improvements == 1 and not alike and not said:
-            said = self._kernel_check.describe(solution.centred(rewards)[0], task.weights)
-        if said:
-            warn_user(said)
-        one = self._improvement.of_weights(task.weights, task.constant)
-        return self._improvement.values(one, rewards, 1 if alike else improvements)
+        return self._improvement.of_task(self._of(task), improvements)
 
     @functools.cached_property
     def _improvement(self) -> Improvement:
         return Improvement(self.solution)
-
-    @functools.cached_property
-    def _kernel_check(self) -> KernelCheck:
-        return KernelCheck(self.solution)
 
     def _of(self, task: Task) -> Task:
         require(isinstance(task, Task), "a task (rep.task, rep.goal)", type(task).__name__)
@@ -343,7 +291,6 @@ class SuccessorRepresentation:
         require(len(returns) >= 2, "at least two returns", len(returns))
         ridge = ridge_by_leave_one_out(features, returns)
         weights, intercept = (np.asarray(part, np.float32) for part in ridge[:2])
-
         return functools.partial(self._predicted, weights, intercept)
 
     def _predicted(self, weights: np.ndarray, intercept: Any, observations: Any) -> np.ndarray:

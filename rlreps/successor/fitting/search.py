@@ -6,12 +6,12 @@ data. Coordinates that are noise are left out of all of them.
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from rlreps.errors import warn_user
 from rlreps.numerics import interruptible
-from rlreps.runs.progress import progress_bar
+from rlreps.runs.progress import hidden, progress_bar
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.held_out import squared_error
@@ -45,20 +45,6 @@ HIDDEN = (
 )
 
 
-class ChosenKernel(NamedTuple):
-    """The chosen features.
-
-    Attributes:
-        basis: φ.
-        regularisation: λ.
-        noise: Indices of the coordinates that are left out.
-    """
-
-    basis: FourierBasis
-    regularisation: float
-    noise: tuple[int, ...]
-
-
 def search_kernel(
     config: ResolvedConfig,
     data: Transitions,
@@ -66,8 +52,8 @@ def search_kernel(
     actions: ActionBasis,
     count: int,
     behave: Callable[[FourierBasis, Steps], Behaviour],
-) -> ChosenKernel:
-    """Choose coordinates, then axes and width of the kernel, then λ.
+) -> tuple[FourierBasis, float]:
+    """Choose coordinates, then axes and width of the kernel, then λ; return φ and λ.
 
     A candidate is good if its error (``squared_error``) on the held-out rows is at most 1.1 times
     the least error. Of the good kernels, the one counts that predicts changes of observation best
@@ -81,11 +67,16 @@ def search_kernel(
         actions: b.
         count: Number of features, p.
         behave: Estimates the policy of some rows, in some features.
+
+    Warns:
+        FitWarning: If coordinates are noise, which the kernel leaves out.
     """
     method, seed = config.method, config.seed
     assert isinstance(method, LeastSquaresFit)
     flat = data.observation.reshape(len(data), -1)
     noise = noise_coordinates(data, actions, seed)
+    if noise:
+        warn_user(describe_noise(noise))
     kept = ~np.isin(np.arange(flat.shape[1]), noise)
     widths = _WIDTHS if method.width is None else (method.width,)
     ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
@@ -99,7 +90,7 @@ def search_kernel(
         return FourierBasis.of(flat, most, width, seed, axes[name])
 
     if parts is None or len(kernels) + len(ridges) == 2:
-        return ChosenKernel(basis(kernels[0], count), ridges[0], noise)
+        return basis(kernels[0], count), ridges[0]
     _, other = parts
     rows, tested = (
         Steps.of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
@@ -118,7 +109,8 @@ def search_kernel(
             advance(1)
             given = config.discount, ridge, behaviour
             solution = LeastSquares(bases[kernel], actions, rows, *given)
-            return solution, squared_error(solution, other, seed)
+            with hidden():
+                return solution, squared_error(solution, other, seed)
 
         sums, changes = {}, {}
         for each in kernels:
@@ -128,7 +120,7 @@ def search_kernel(
         kernel = min((each for each in kernels if sums[each] <= most), key=changes.__getitem__)
         errors = [sums[kernel] if each == ridge else solved(kernel, each)[1] for each in ridges]
     chosen = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
-    return ChosenKernel(basis(kernel, count), ridges[chosen], noise)
+    return basis(kernel, count), ridges[chosen]
 
 
 def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> float:

@@ -9,7 +9,6 @@ import numpy as np
 from rlreps.losses.low_rank import orthonormality_loss, td_loss
 from rlreps.successor.fitting.forward_backward import (
     Inputs,
-    StateActions,
     Step,
     TransitionSource,
 )
@@ -86,11 +85,11 @@ def test_batches_of_transitions_keep_the_types_and_shapes_of_their_parts():
     states = jnp.asarray([2**24 + 1, 2**24 + 3, 2**30 + 1])
     weights, zero = jnp.eye(3), jnp.zeros(())
     indices = Inputs(zero, zero, indices=True)
-    steps = Step(StateActions(states, weights), StateActions(states[::-1], -weights))
+    steps = Step(states, weights, states[::-1], -weights)
     source = TransitionSource(indices, steps)
     batch = source.sample(jax.random.key(0), 50, 1)
-    row = np.argmax(batch.inputs.first.weights, axis=1)
+    row = np.argmax(batch.inputs.weights, axis=1)
     assert set(row.tolist()) == {0, 1, 2}
-    np.testing.assert_array_equal(batch.inputs.first.state, states[row])
-    np.testing.assert_array_equal(batch.inputs.following.state, states[::-1][row])
-    np.testing.assert_array_equal(batch.inputs.following.weights, -weights[row])
+    np.testing.assert_array_equal(batch.inputs.state, states[row])
+    np.testing.assert_array_equal(batch.inputs.reached, states[::-1][row])
+    np.testing.assert_array_equal(batch.inputs.following, -weights[row])

@@ -233,7 +233,7 @@ def test_one_improvement_with_a_kernel_too_wide_for_the_reward_is_warned_of():
         alone.policy(alone.task(data.next_observation, there))
     assert len(told) == 1
     task = wide.task(data.next_observation, there)
-    assert wide._kernel_check.predictable(task.rewards, 0.0 * task.weights) == 0.0
+    assert wide._improvement.kernel_check.predictable(task.rewards, 0.0 * task.weights) == 0.0
 
 
 def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
