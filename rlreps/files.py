@@ -1,6 +1,7 @@
 """Places to write to, files written whole or not at all, and files of unknown origin read."""
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -8,7 +9,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -304,3 +305,50 @@ def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDA
     with found:
         names = [name for name in found.zip.namelist() if name.endswith(".npy")]
         return {name.removesuffix(".npy"): found[name] for name in names}
+
+
+_RECORD, _NAMES = "rlreps.json", "arrays"
+
+
+def write_archive(
+    path: Path,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    record: Mapping[str, Any],
+    *,
+    compress: bool = False,
+) -> None:
+    """Write an archive of numeric arrays and a record of JSON values, whole or not at all.
+
+    It is a zip of ``.npy`` entries, which ``numpy.load`` reads, and a JSON record. Every entry has
+    a checksum. Equal content gives equal bytes, since archives hold no timestamps. Nothing is
+    pickled; ``numpy.savez`` cannot refuse to before NumPy 2.1.
+    """
+    stream = io.BytesIO()
+    compression = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    text = json.dumps({**record, _NAMES: sorted(arrays)}, indent=1, sort_keys=True, allow_nan=False)
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(_RECORD), text)
+        for name, array in arrays.items():
+            entry_info = zipfile.ZipInfo(f"{name}.npy")
+            entry_info.compress_type = compression
+            with archive.open(entry_info, "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+    write_atomically(path, stream.getvalue())
+
+
+def read_archive(path: Path, name: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Read the arrays of an archive and its record; raise an ``InputError`` if it is corrupt.
+
+    The message says ``name``, with advice if the file cannot be read.
+    """
+    try:
+        with open_regular(path) as stream:
+            with zipfile.ZipFile(stream) as archive, archive.open(_RECORD) as entry:
+                record = parse_json(entry.read(MOST_BYTES + 1), _RECORD)
+            stream.seek(0)
+            arrays = read_arrays(stream)
+        if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
+            raise ValueError("other arrays than its record names")
+    except DAMAGED as error:
+        raise InputError(f"expected readable arrays, got the corrupt {name} ({error})") from error
+    return arrays, record

@@ -13,11 +13,11 @@ import numpy as np
 import tyro
 
 from rlreps.app import generate
+from rlreps.files import write_archive
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
 from rlreps.successor.measure.methods import SuccessorMeasure, Transition
 from rlreps.successor.truth.store import open_store
-from rlreps.successor.truth.store.cache import write_archive
 from rlreps.successor.truth.stored_subspace import principal_subspace
 
 _POINTS = 1024

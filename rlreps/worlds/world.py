@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
+from rlreps.files import read_archive, write_archive
 from rlreps.numerics import bytes_of, digest_of
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
@@ -20,7 +21,6 @@ from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.successor.truth.store.cache import read_archive, write_archive
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds import planning

@@ -19,12 +19,18 @@ from rlreps.app.main import COMMANDS
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
 from rlreps.explore import runs
-from rlreps.files import parse_json, read_json, read_lines, require_output
+from rlreps.files import (
+    parse_json,
+    read_archive,
+    read_json,
+    read_lines,
+    require_output,
+    write_archive,
+)
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.datasets import read_idx
 from rlreps.successor.truth import store as stores
-from rlreps.successor.truth.store.cache import read_archive, write_archive
 
 words = str.split
 

@@ -10,6 +10,7 @@ import numpy as np
 from rlreps.config import from_json, registry
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
+from rlreps.files import read_archive, write_archive
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour
@@ -24,7 +25,6 @@ from rlreps.successor.fitting.methods import (
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.quality import Quality
-from rlreps.successor.truth.store.cache import read_archive, write_archive
 
 _ARRAYS = "representation.npz"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlreps.errors import InputError
-from rlreps.successor.truth.store.cache import read_archive
+from rlreps.files import read_archive
 
 if TYPE_CHECKING:
     from rlreps.successor.truth.ground_truth import GroundTruth

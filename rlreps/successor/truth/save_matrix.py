@@ -11,10 +11,11 @@ import numpy as np
 
 from rlreps import __version__
 from rlreps.errors import InputError, require
+from rlreps.files import write_archive
 from rlreps.numerics import digest_of
 from rlreps.successor.measure.grids import BoxGrid, spell_cells
 from rlreps.successor.measure.rows import RowEstimates
-from rlreps.successor.truth.states import STATES, check_states, write_states
+from rlreps.successor.truth.states import STATES, check_states
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.estimates import EstimateStore, create_estimates
 from rlreps.typing import ArrayLike
@@ -139,7 +140,8 @@ def create_matrix(
         sampled=sampled,
     )
     if seen:
-        write_states(store.matrix, seen)
+        record = {STATES: digest_of(seen)}
+        write_archive(store.matrix.path / f"{STATES}.npz", seen, record, compress=True)
     return store
 
 
@@ -167,24 +169,19 @@ def _require_differences(matrix: np.ndarray, single: np.ndarray) -> None:
         return
     # Differences from the first row are exact in the matrix's own type, and 0 in constant columns.
     whole = matrix if matrix.dtype.kind == "f" else matrix.astype(np.int64)
-    rows = max(1, _BLOCK_ENTRIES // matrix.shape[1])
-    blocks = [slice(start, start + rows) for start in range(0, len(matrix), rows)]
+    columns = max(1, _BLOCK_ENTRIES // len(matrix))
+    blocks = [slice(start, start + columns) for start in range(0, matrix.shape[1], columns)]
 
-    def moved(block: slice) -> tuple[np.ndarray, np.ndarray]:
-        exact = (whole[block] - whole[0]).astype(np.float64)
-        return exact, single[block].astype(np.float64) - single[0]
+    def moved(some: slice) -> tuple[np.ndarray, np.ndarray]:
+        exact = (whole[:, some] - whole[0, some]).astype(np.float64)
+        return exact, single[:, some].astype(np.float64) - single[0, some]
 
-    scale = max(float(np.abs(moved(block)[0]).max()) for block in blocks)
+    scale = max(float(np.abs(moved(some)[0]).max()) for some in blocks)
     if scale == 0.0:
         return
-    means = np.zeros((2, matrix.shape[1]))
-    for block in blocks:
-        means += np.stack([part.sum(axis=0) for part in moved(block)]) / scale / len(matrix)
     spread = lost = 0.0
-    for block in blocks:
-        exact, rounded = (
-            part / scale - mean for part, mean in zip(moved(block), means, strict=True)
-        )
+    for some in blocks:
+        exact, rounded = ((part - part.mean(axis=0)) / scale for part in moved(some))
         spread += float(np.sum(np.square(exact)))
         lost += float(np.sum(np.square(rounded - exact)))
     if lost > _MOST_LOST**2 * spread:

@@ -8,10 +8,10 @@ import numpy as np
 from rlreps.config import from_json
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.errors import require
+from rlreps.files import read_archive
 from rlreps.numerics import digest_of
 from rlreps.successor.measure.grids import BoxGrid, parse_cells
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.successor.truth.store.cache import read_archive, write_archive
 
 STATES = "states"
 """Name of the setting, and of the file, of what an encoder sees of the states."""
@@ -26,11 +26,6 @@ def check_states(observations: np.ndarray, cells: np.ndarray) -> dict[str, np.nd
     finite = observations.dtype == np.uint8 or bool(np.isfinite(observations).all())
     require(finite, "finite observations", "NaN or infinity")
     return {"observations": np.ascontiguousarray(observations), "cells": cells.astype(np.int64)}
-
-
-def write_states(store: MatrixStore, states: Mapping[str, np.ndarray]) -> None:
-    """Write the states that ``check_states`` returned beside a store's matrix."""
-    write_archive(store.path / f"{STATES}.npz", states, {STATES: digest_of(states)}, compress=True)
 
 
 def read_states(store: MatrixStore) -> dict[str, np.ndarray]:

@@ -7,13 +7,18 @@ block by block with the same arithmetic; several processes can share the work.
 
 import contextlib
 import dataclasses
+import errno
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 
 from rlreps.errors import InputError, require, require_choice
+from rlreps.files import read_archive, write_archive
 from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
@@ -28,9 +33,10 @@ from rlreps.subspace.products import Products
 from rlreps.subspace.row_blocks import column_means, row_means
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.measure.methods import CENTRED_ON_READING
-from rlreps.successor.truth.store import MatrixStore, load_subspace, save_subspace
+from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.truth.store.estimates import EstimateStore
+from rlreps.successor.truth.store.format import plain_json
 
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
@@ -292,3 +298,51 @@ def _compute_error(
         "noise_floor": noise_floor(*(basis[:, :shared] for basis in bases)),
         "standard_error": np.asarray(np.sqrt(squares / (states * tasks))),
     }
+
+
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def save_subspace(
+    store: MatrixStore, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
+) -> None:
+    """Keep arrays computed from the whole matrix, in place of any kept under equal settings.
+
+    The settings are everything else that determines the arrays, as plain JSON values. The record
+    of the archive, ``<store>/subspace/<hash of the settings>.npz``, holds them and the content key
+    of the matrix, so that results for other bytes or other settings are never returned. The folder
+    is no chunk's, so that Zarr readers ignore it. Nothing is kept if the store lies on a read-only
+    file system.
+
+    Raises:
+        InputError: If the matrix is incomplete, or the disk is full or broken.
+    """
+    record = {"content_key": store.content_key(), "settings": plain_json(settings)}
+    try:
+        write_archive(_file(store, settings), arrays, record)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise InputError(
+                f"expected room for a subspace in {store.path}, got {error.strerror}"
+            ) from error
+
+
+def load_subspace(store: MatrixStore, settings: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
+    """Load the arrays kept under these settings, or None if there are none for this matrix.
+
+    Raises:
+        InputError: If the cache file is corrupt (the message names it), or the matrix is
+            incomplete.
+    """
+    file = _file(store, settings)
+    if not file.is_file():
+        return None
+    name = f"subspace cache {file}; delete it to compute it again"
+    arrays, record = read_archive(file, name)
+    made_from = record.get("content_key"), record.get("settings")
+    return arrays if made_from == (store.content_key(), plain_json(settings)) else None
+
+
+def _file(store: MatrixStore, settings: Mapping[str, Any]) -> Path:
+    canonical = json.dumps(plain_json(settings), sort_keys=True)
+    return store.path / "subspace" / f"{hashlib.sha256(canonical.encode()).hexdigest()[:16]}.npz"

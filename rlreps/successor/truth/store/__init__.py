@@ -1,12 +1,9 @@
 """Stores of a successor measure: create, resume, open and check them.
 
 ``format`` defines the matrix on disk. ``estimates`` adds the difference of the halves of a sampled
-matrix, and checks both. ``cache`` keeps results beside the matrix. ``blocks`` reads a store as row
-blocks or by single entries.
+matrix, and checks both. ``blocks`` reads a store as row blocks or by single entries.
 """
 
-from rlreps.successor.truth.store.cache import load_subspace as load_subspace
-from rlreps.successor.truth.store.cache import save_subspace as save_subspace
 from rlreps.successor.truth.store.estimates import BlockProblem as BlockProblem
 from rlreps.successor.truth.store.estimates import EstimateStore as EstimateStore
 from rlreps.successor.truth.store.estimates import create_estimates as create_estimates

@@ -114,11 +114,7 @@ class StoreReader:
         return self._store.shape
 
     def entries(self, rows: Indices, columns: Indices) -> Entries:
-        """Return entries [b, t] (float32) of rows [b] and columns [t], centred; indices may repeat.
-
-        Raises:
-            InputError: If a block is missing, too short or not finite.
-        """
+        """Return centred entries [b, t] (float32) of rows [b] and columns [t], which may repeat."""
         store = self._store
         width = store.shape[1]
         found, row = np.empty((len(rows), len(columns)), np.float32), np.empty(width, "<f4")

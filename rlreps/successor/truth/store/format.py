@@ -9,7 +9,6 @@ dense matrix of float32 averages and makes reading three times slower. A killed 
 tensorstore writes each chunk to ``<chunk>.__lock``, syncs the file and renames it. tensorstore
 0.1.86 does not truncate a lock file that a killed writer left; since all chunks have the same size,
 the next write overwrites the whole file.
-
 """
 
 import contextlib
@@ -45,8 +44,8 @@ _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a f
 class MatrixStore:
     """An open store; made by ``create_or_resume`` or ``open_store``, not directly.
 
-    Methods raise an ``InputError`` that names the block if blocks are missing or corrupt, or the
-    disk fails.
+    Methods raise an ``InputError`` that names the block if blocks are missing, corrupt or invalid,
+    or the disk fails.
 
     Attributes:
         path: The store's folder, absolute.
@@ -102,12 +101,7 @@ class MatrixStore:
     def write_block(self, index: int, rows: ArrayLike) -> None:
         """Write or replace a block; it is on disk, whole, when this returns.
 
-        Args:
-            index: Index of the block.
-            rows: float32 [stop - start, num_tasks] of the block's range, all finite.
-
-        Raises:
-            InputError: If ``rows`` are invalid, or the disk refused them.
+        ``rows`` are float32 [stop - start, num_tasks] of the block's range, all finite.
         """
         start, stop = self.block_range(index)
         values = np.asarray(rows)
@@ -131,19 +125,11 @@ class MatrixStore:
             self._array[start:stop].write(values).result()
 
     def read_block(self, index: int) -> RowBlock:
-        """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
-
-        Raises:
-            InputError: If the block is corrupt.
-        """
+        """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written."""
         return next(self._stream([index]))[1]
 
     def read(self) -> RowBlock:
-        """Return the whole matrix, float32 [num_states, num_tasks].
-
-        Raises:
-            InputError: If a block is missing or corrupt.
-        """
+        """Return the whole matrix, float32 [num_states, num_tasks]."""
         matrix = np.empty(self.shape, np.float32)
         for index, rows in self.iterate_blocks():
             matrix[slice(*self.block_range(index))] = rows

@@ -12,6 +12,7 @@ from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth import store as stores
 from rlreps.successor.truth.store.blocks import HalfBlocks, StoreBlocks
 from rlreps.successor.truth.store.estimates import HALF_DIFFERENCE, create_estimates, open_estimates
+from rlreps.successor.truth.stored_subspace import load_subspace, save_subspace
 
 SHAPE = (23, 7)
 BLOCK_ROWS = 5  # four whole blocks and one of three rows
@@ -50,7 +51,7 @@ def flip_byte(file, position):
 
 
 def test_every_way_of_reading_returns_the_bits_that_were_written(full_store):
-    stores.save_subspace(full_store, {"basis": np.eye(3)}, {"d": 3})
+    save_subspace(full_store, {"basis": np.eye(3)}, {"d": 3})
     values, array = matrix(), zarr.open(full_store.path, mode="r")
     indices, blocks = zip(*full_store.iterate_blocks(), strict=True)
     for read in (full_store.read(), np.concatenate(blocks), array[:]):
@@ -190,11 +191,11 @@ def cache_file(store):
 
 
 def test_a_cached_subspace_comes_back_bit_for_bit_under_equal_settings(full_store):
-    assert stores.load_subspace(full_store, SUBSPACE_SETTINGS) is None
-    stores.save_subspace(full_store, ARRAYS, SUBSPACE_SETTINGS)
+    assert load_subspace(full_store, SUBSPACE_SETTINGS) is None
+    save_subspace(full_store, ARRAYS, SUBSPACE_SETTINGS)
     reopened = stores.open_store(full_store.path)
     reordered = dict(reversed(SUBSPACE_SETTINGS.items())) | {"powers": [2, 10]}
-    loaded = stores.load_subspace(reopened, reordered)
+    loaded = load_subspace(reopened, reordered)
     assert loaded.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         assert loaded[name].dtype == array.dtype
@@ -205,9 +206,9 @@ def test_a_cached_subspace_comes_back_bit_for_bit_under_equal_settings(full_stor
     assert record["content_key"] == full_store.content_key()
     # Arrays of other bytes are not returned, and are replaced by the next.
     fill(full_store, matrix(seed=1), [3])
-    assert stores.load_subspace(full_store, SUBSPACE_SETTINGS) is None
-    stores.save_subspace(full_store, {"basis": np.eye(3)}, SUBSPACE_SETTINGS)
-    assert stores.load_subspace(full_store, SUBSPACE_SETTINGS).keys() == {"basis"}
+    assert load_subspace(full_store, SUBSPACE_SETTINGS) is None
+    save_subspace(full_store, {"basis": np.eye(3)}, SUBSPACE_SETTINGS)
+    assert load_subspace(full_store, SUBSPACE_SETTINGS).keys() == {"basis"}
     cache_file(full_store)  # one file still
 
 
