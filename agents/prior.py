@@ -114,8 +114,8 @@ def prior_of(
     basis = found[0][0]
     if isinstance(basis, UnitVectors):
         require(
-            observations is not None and len(observations) == basis.num_states,
-            f"observations= of all {basis.num_states} states",
+            observations is not None and len(observations) == basis.num_features,
+            f"observations= of all {basis.num_features} states",
             None if observations is None else np.shape(observations),
         )
         seen: Any = np.asarray(observations)

@@ -160,7 +160,7 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
     if isinstance(basis, UnitVectors):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # For states in which no row starts.
-            table = jnp.asarray(rep.features(np.arange(basis.num_states)))
+            table = jnp.asarray(rep.features(np.arange(basis.num_features)))
         return Exported(apply=lambda states: table[states], inputs=inputs, about={})
     forward, scales = jnp.asarray(rep.factors.forward), jnp.sqrt(jnp.asarray(rep.singular_values))
     assert isinstance(basis, FourierBasis | NetworkBasis)

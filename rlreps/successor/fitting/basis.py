@@ -37,15 +37,10 @@ class UnitVectors:
     """One-hot features of indices of states, with which least squares count transitions.
 
     Attributes:
-        num_states: n.
+        num_features: Number of states, which is the number of features, p.
     """
 
-    num_states: int
-
-    @property
-    def num_features(self) -> int:
-        """Number of features, p."""
-        return self.num_states
+    num_features: int
 
     def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """See ``DenseBasis.project``."""

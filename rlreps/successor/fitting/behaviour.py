@@ -39,9 +39,9 @@ def estimate_behaviour(
     taken = actions.weights(rows.action).astype(np.float64)
     mean = taken.mean(axis=0)
     if isinstance(basis, UnitVectors):
-        counts = np.zeros((basis.num_states, taken.shape[1]))
+        counts = np.zeros((basis.num_features, taken.shape[1]))
         np.add.at(counts, rows.observation, taken)
-        total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
+        total = np.bincount(rows.observation, minlength=basis.num_features)[:, None]
         weights = np.where(total > 0, counts / np.maximum(total, 1), mean)
         return EstimatedBehaviour(basis, weights.astype(np.float32), actions.num_actions)
     size, own = basis.num_features, np.flatnonzero(~held)

@@ -27,8 +27,8 @@ from rlreps.successor.fitting.methods import (
     BehaviourName,
     FitConfig,
     LeastSquaresFit,
-    ResolvedConfig,
     configured,
+    describe_options,
     resolve,
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
@@ -106,7 +106,7 @@ class Fit:
         return Observed.of(self.data)
 
     @functools.cached_property
-    def config(self) -> ResolvedConfig:
+    def config(self) -> FitConfig:
         """The options, of which those that are None are filled in from the data."""
         return resolve(self.given, self.observed)
 
@@ -119,7 +119,7 @@ class Fit:
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(array.data)
         return {
-            **config.stored(),
+            **describe_options(config),
             "behaviour": config.behaviour if self.behaviour is None else "own",
             "observed": as_json(observed),
             "data": {"rows": len(self.data), "sha256": digest.hexdigest()},

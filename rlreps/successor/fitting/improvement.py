@@ -130,7 +130,7 @@ class Improvement:
         """Return the values of fitted Q iteration, or those of the data if they serve better."""
         solution = self.solution
         # All without the constant of ``one``, which would round small differences away.
-        rows, constant = NearestRows.of(solution, solution.centred(rewards)[0]), one.constant
+        rows, constant = NearestRows(solution, solution.centred(rewards)[0]), one.constant
         after, before = (
             rows.value(functools.partial(self.greedy, values=values)) for values in (fitted, one)
         )

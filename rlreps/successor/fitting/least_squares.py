@@ -258,12 +258,10 @@ class LeastSquares:
         if len(rare) > MOST_RARE:
             return self.right_hand_side(rewards[self.chosen, None])
         found = self.right_hand_side(np.full((len(self.chosen), 1), common))
-        for block in blocks_of(len(rare)):
-            some = rare[block]
-            rows, excess = self.recorded.at(some), (rewards[some] - common) / len(rewards)
-            weights = self.actions.weights(rows.action) * excess[:, None]
-            features = self.features(rows.observation).astype(np.float64)
-            found += (features.T @ weights).T.reshape(-1, 1)[self.kept]
+        if len(rare):
+            rows, share = self.recorded.at(rare), len(rare) / len(rewards)
+            pairs = RowProducts(rows.observation, self.actions.weights(rows.action), self.sizes)
+            found += share * mean_product(self.basis, pairs, rewards[rare, None] - common)
         return found
 
     def centred(

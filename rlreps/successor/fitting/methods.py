@@ -141,22 +141,20 @@ _OF_NETWORKS = ("encoder", "optimizer", "steps", "rows")
 """Options of networks alone."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ResolvedConfig(FitConfig):
-    """Options of a fit to some data, filled in; least squares leave those of networks None."""
-
-    method: FitMethod
-
-    def stored(self) -> dict[str, Any]:
-        """Describe the options as JSON values."""
-        stored: dict[str, Any] = as_json(self)
-        stored |= {name: stored.pop(name) for name in _OF_NETWORKS}
-        encoder = self.encoder and describe_encoder(self.encoder)
-        return {**stored, "encoder": encoder}
+def describe_options(config: FitConfig) -> dict[str, Any]:
+    """Describe options as JSON values; the user's own encoder by its class alone."""
+    described, encoder = as_json(config), config.encoder
+    described |= {name: described.pop(name) for name in _OF_NETWORKS}
+    if encoder is not None and FIT_ENCODERS.get(encoder.name) is not type(encoder):
+        described["encoder"] = {"name": encoder.name, "own": True}
+    return dict(described)
 
 
-def resolve(config: FitConfig, observed: Observed) -> ResolvedConfig:
-    """Fill in the options that are None; refuse options of networks with least squares."""
+def resolve(config: FitConfig, observed: Observed) -> FitConfig:
+    """Fill in the options that are None; refuse options of networks with least squares.
+
+    Least squares leave the options of networks None.
+    """
     method, found = config.method, {**vars(config)}
     if method is None:
         small = observed.is_small and config.encoder is None
@@ -174,12 +172,4 @@ def resolve(config: FitConfig, observed: Observed) -> ResolvedConfig:
             "steps": config.steps or 5_000,
             "rows": config.rows or 512,
         }
-    return ResolvedConfig(**{**found, "method": method})
-
-
-def describe_encoder(encoder: Encoder) -> dict[str, Any]:
-    """Describe an encoder as JSON values; the user's own encoder by its class alone."""
-    if FIT_ENCODERS.get(encoder.name) is type(encoder):
-        found: dict[str, Any] = as_json(encoder)
-        return found
-    return {"name": encoder.name, "own": True}
+    return FitConfig(**{**found, "method": method})

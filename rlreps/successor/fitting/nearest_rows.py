@@ -1,6 +1,5 @@
 """Values of a policy from the nearest rows, without a regression that could extrapolate."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -9,14 +8,13 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from rlreps.successor.fitting.basis import DenseBasis
-from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.least_squares import LeastSquares
 
 _NEIGHBOURS = 5
 _MOST_ROWS = 20_000
 """Largest number of rows; more are left out, by a random draw."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class NearestRows:
     """Means over nearest rows as values of policies: an averager (Gordon 1995).
 
@@ -28,31 +26,21 @@ class NearestRows:
     away. Each number of a box counts as much over its range as the root mean square distance of
     states from their mean.
 
-    Attributes:
-        basis: Features of the states.
-        rows: Transitions.
-        rewards: Their rewards, [m].
-        discount: γ.
-        scale: Length of a unit of actions, [] or [k].
+    Args:
+        solution: The fit, of whose rows at most 20,000 are taken.
+        rewards: Rewards of all rows, [N].
     """
 
-    basis: DenseBasis
-    rows: Steps
-    rewards: np.ndarray
-    discount: float
-    scale: np.ndarray
-
-    @classmethod
-    def of(cls, solution: LeastSquares, rewards: np.ndarray) -> "NearestRows":
-        """Take at most 20,000 rows of a fit, and their rewards from those of all rows [N]."""
+    def __init__(self, solution: LeastSquares, rewards: np.ndarray) -> None:
         basis, kind = solution.basis, solution.actions
         assert isinstance(basis, DenseBasis)
         chosen = np.random.default_rng(0).permutation(len(rewards))[:_MOST_ROWS]
-        rows = solution.recorded.at(chosen)
-        length = np.sqrt(np.square(basis.coordinates(rows.observation)).sum(axis=1).mean())
+        self.basis, self.discount = basis, solution.discount
+        self.rows, self.rewards = solution.recorded.at(chosen), rewards[chosen]
+        length = np.sqrt(np.square(basis.coordinates(self.rows.observation)).sum(axis=1).mean())
         width = 1e-3 if kind.low is None or kind.high is None else kind.high - kind.low
-        scale = length / np.where(width > 0.0, width, 1.0)
-        return cls(basis, rows, rewards[chosen], solution.discount, scale)
+        # Length of a unit of actions, [] or [k].
+        self.scale = length / np.where(width > 0.0, width, 1.0)
 
     @functools.cached_property
     def states(self) -> np.ndarray:

@@ -24,7 +24,7 @@ from rlreps.successor.fitting.forward_backward import (
     TransitionSource,
 )
 from rlreps.successor.fitting.least_squares import Behaviour
-from rlreps.successor.fitting.methods import ResolvedConfig, TemporalDifferences
+from rlreps.successor.fitting.methods import FitConfig, TemporalDifferences
 from rlreps.successor.fitting.observed import Observed
 
 MOST_FEATURES = 256
@@ -51,7 +51,7 @@ def networks_of(observed: Observed, encoder: Encoder, num_features: int) -> Forw
 def train_networks(
     data: Transitions,
     actions: ActionBasis,
-    config: ResolvedConfig,
+    config: FitConfig,
     networks: ForwardBackward,
     inputs: Inputs,
     policy: Behaviour,

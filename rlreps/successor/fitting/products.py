@@ -65,7 +65,7 @@ def mean_product(basis: Basis, products: RowProducts, cumulants: np.ndarray) -> 
     """Compute the mean of (w ⊗ φ(s)) cᵀ over the rows for cumulants c [N, k], [q, k]."""
     states, weights, sizes = products
     if isinstance(basis, UnitVectors):
-        counts = products.counted(basis.num_states)
+        counts = products.counted(basis.num_features)
         return np.asarray(counts.T @ cumulants / len(weights))
     total = np.zeros((sum(sizes), cumulants.shape[1]))
     for some in blocks_of(len(weights), basis.num_features):
@@ -83,7 +83,7 @@ def moment(basis: Basis, left: RowProducts, right: RowProducts) -> Any:
     """
     count = len(left.weights)
     if isinstance(basis, UnitVectors):
-        first, second = (side.counted(basis.num_states) for side in (left, right))
+        first, second = (side.counted(basis.num_features) for side in (left, right))
         return (first.T @ second / count).tocsc()
     symmetric = left is right
     total = np.zeros((sum(left.sizes), sum(right.sizes)))

@@ -34,7 +34,7 @@ from rlreps.successor.fitting.checks import describe_unseen
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.methods import ResolvedConfig
+from rlreps.successor.fitting.methods import FitConfig
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.tasks import Task, arriving_task, rewarded_task, sampled_task
@@ -56,12 +56,13 @@ class SuccessorRepresentation:
     d. Values and policies use the whole solution. A reward counts on arrival: values are Σ_t γᵗ
     r(s_{t+1}).
 
-    Arguments ``observations`` are s, [m, ...]. Methods raise an ``InputError`` for observations or
-    actions unlike the data's. For indices of states, they warn (``FitWarning``) of states in which
-    no row starts and no episode ended, and of actions that no row takes there.
+    Arguments ``observations`` are s, [m, ...]. Methods and the functions that they return raise an
+    ``InputError`` for observations or actions unlike the data's. For indices of states, they warn
+    (``FitWarning``) of states in which no row starts and no episode ended, and of actions that no
+    row takes there.
 
     Attributes:
-        config: The options of the fit.
+        config: The options of the fit, filled in.
         observed: The kind of the observations and actions.
         solution: The whole solution.
         factors: F and B.
@@ -69,7 +70,7 @@ class SuccessorRepresentation:
         quality: What the held-out data say about the fit; None if there were too few.
     """
 
-    config: ResolvedConfig
+    config: FitConfig
     observed: Observed
     solution: LeastSquares
     factors: Factors

@@ -16,7 +16,7 @@ from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardis
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.held_out import squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
-from rlreps.successor.fitting.methods import LeastSquaresFit, ResolvedConfig
+from rlreps.successor.fitting.methods import FitConfig, LeastSquaresFit
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
@@ -46,7 +46,7 @@ HIDDEN = (
 
 
 def search_kernel(
-    config: ResolvedConfig,
+    config: FitConfig,
     data: Transitions,
     parts: tuple[Transitions, Transitions] | None,
     actions: ActionBasis,

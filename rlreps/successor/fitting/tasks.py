@@ -22,9 +22,6 @@ _SAME_REWARD = 1e-5
 _RARE = 0.05
 """Share of the transitions below which rewards are rare."""
 
-_FEW = ("this one", "these few")
-"""How warnings refer to one transition, or to some."""
-
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
 
@@ -96,7 +93,7 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
     apart = rewards - median
     count = round(float(effective_number(apart / max(np.abs(apart).max(), 1e-300))))
     if 0 < count < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
-        have, few = ("has", _FEW[0]) if count == 1 else ("have", _FEW[1])
+        have, few = ("has", "this one") if count == 1 else ("have", "these few")
         warn_user(
             f"{count} of {len(rewards):,} transitions {have} a reward far from the median, "
             f"{median:.3g}: values and policies depend on {few}; collect more of them"
@@ -108,7 +105,7 @@ def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
     """Return the task of reaching a state [1, ...]."""
     count, rewards = arrivals(solution, goal)
     if count is not None and count < FEWEST_ARRIVALS:
-        reach, few = ("reaches", _FEW[0]) if count == 1 else ("reach", _FEW[1])
+        reach, few = ("reaches", "this one") if count == 1 else ("reach", "these few")
         warn_user(
             f"{count} of {len(rewards):,} transitions {reach} the goal "
             f"{format_observation(goal[0])}: its values and policy depend on {few}; collect more "

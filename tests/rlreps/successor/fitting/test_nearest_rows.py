@@ -37,7 +37,7 @@ def values_of(policy):
 def test_nearest_rows_of_a_deterministic_line_give_exact_values(line, seed):
     policy = np.random.default_rng(seed).integers(2, size=7)
     reached = line.recorded.next_observation[:, 0].astype(int)
-    found = NearestRows.of(line, REWARDS[reached])
+    found = NearestRows(line, REWARDS[reached])
     value = found.value(lambda states: policy[states[:, 0].astype(int)])
     expected = values_of(policy)[reached[reached < 7]].mean()
     np.testing.assert_allclose(value, expected, atol=0.02)
@@ -54,7 +54,7 @@ def test_nearest_rows_tell_the_actions_of_a_box_apart():
     mean = np.array([1.0, 0.0, 1.0 / 3.0], np.float32)
     basis = FourierBasis.of(state, 60, 1.0, 0)
     solution = LeastSquares(basis, box, rows, 0.8, 1e-6, lambda s: np.tile(mean, (len(s), 1)))
-    nearest = NearestRows.of(solution, -np.square(reached[:, 0]).astype(np.float64))
+    nearest = NearestRows(solution, -np.square(reached[:, 0]).astype(np.float64))
     places = nearest.states.astype(np.float64)
     for policy in (
         lambda states: np.clip(-states, -0.5, 0.5),
