@@ -1,6 +1,6 @@
 """The best factors of rank d of a solved successor measure."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -18,7 +18,8 @@ class Factors(NamedTuple):
     """F = √σ u and B = √σ v of rank d as linear maps of the features.
 
     Attributes:
-        forward: F(s, a) = Σ b(a)_c φ(s)ᵀ forward[:, c], [p, m_b, d].
+        forward: F(s, a) = Σ b(a)_c φ(s)ᵀ forward[:, c], [p, m_b, d] in C order: in another order,
+            every product would copy it.
         backward: B(s) = φ(s)ᵀ backward, [p, d].
         singular_values: σ, falling, [d].
     """
@@ -34,14 +35,17 @@ def decompose(solution: LeastSquares, rank: int) -> Factors:
     F and B come from the singular value decomposition of E[ψψᵀ]^{1/2} A⁻¹ C G^{-1/2}.
     """
     sparse = isinstance(solution.basis, UnitVectors)
-    found = _decompose_counted(solution, rank) if sparse else _decompose_dense(solution, rank)
-    missing = rank - len(found.singular_values)
+    decomposed = _decompose_counted if sparse else _decompose_dense
+    forward, backward, values = decomposed(solution, rank)
+    found = (solution.arranged(forward), backward.astype(np.float32), values.astype(np.float32))
+    missing = rank - len(values)
     if missing <= 0:
-        return found
+        return Factors(*found)
     return Factors(*(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)]) for a in found))
 
 
-def _decompose_dense(solution: LeastSquares, rank: int) -> Factors:
+def _decompose_dense(solution: LeastSquares, rank: int) -> tuple[np.ndarray, ...]:
+    """Return F [q, d], B [p, d] and σ [d] for dense features."""
     # NumPy's functions, unlike SciPy's Cholesky and eigh, let other threads run.
     left = interruptible(np.linalg.cholesky, solution.gram, upper=True)
     right = interruptible(np.linalg.cholesky, solution.reached_moment, upper=True)
@@ -56,11 +60,11 @@ def _decompose_dense(solution: LeastSquares, rank: int) -> Factors:
     root = np.sqrt(values)
     over = np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
     forward = scipy.linalg.solve_triangular(left, middle @ v * over)
-    backward = scipy.linalg.solve_triangular(right, v * root)
-    return Factors(solution.arranged(forward), _single(backward), _single(values))
+    return forward, scipy.linalg.solve_triangular(right, v * root), values
 
 
-def _decompose_counted(solution: LeastSquares, rank: int) -> Factors:
+def _decompose_counted(solution: LeastSquares, rank: int) -> tuple[np.ndarray, ...]:
+    """Return F [q, d], B [p, d] and σ [d] for unit vectors, d at most the rank of m."""
     tried = np.sqrt(solution.gram.diagonal() - solution.regularisation)
     arrivals = solution.crossed
     reached = np.asarray(arrivals.sum(axis=0)).ravel()
@@ -88,10 +92,4 @@ def _decompose_counted(solution: LeastSquares, rank: int) -> Factors:
     u, values, vt = u[:, :rank] * kept, values[:rank] * kept, vt[:rank] * kept[:, None]
     root = np.sqrt(values)
     over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
-    forward = over[:, None] * u * root
-    backward = scale[:, None] * vt.T * root
-    return Factors(solution.arranged(forward), _single(backward), _single(values))
-
-
-def _single(array: Any) -> np.ndarray:
-    return np.asarray(array, np.float32)
+    return over[:, None] * u * root, scale[:, None] * vt.T * root, values

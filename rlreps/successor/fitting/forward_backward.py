@@ -16,7 +16,6 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from rlreps.batch import Batch
@@ -25,6 +24,7 @@ from rlreps.encoders import Encoder, Params, TwoTowers
 from rlreps.losses.base import Encode
 from rlreps.losses.low_rank import TDLowRank
 from rlreps.numerics import take_rows
+from rlreps.successor.fitting.observed import Inputs
 
 # --- Encoders of states with actions --------------------------------------------------------------
 
@@ -92,45 +92,6 @@ class ForwardBackward(TwoTowers):
         there = self.forward.apply(params["forward"], (inputs.reached, inputs.following))
         reached = self.backward.apply(params["backward"], inputs.reached)
         return jnp.concatenate([here, reached, there], axis=1)
-
-
-@configurable
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    """Map from observations to encoder inputs.
-
-    Attributes:
-        offset: Subtracted from observations; shape of one observation, or [].
-        factor: Multiplies the differences; shape of one observation, or [].
-        indices: Whether observations are indices of states, which stay unchanged.
-        channels_first: Whether images are [c, h, w], which become [h, w, c].
-        double: Whether ``centred`` subtracts the offset, in double precision (NumPy), since devices
-            compute in single precision.
-    """
-
-    offset: Array = leaf()
-    factor: Array = leaf()
-    _: dataclasses.KW_ONLY
-    indices: bool = False
-    channels_first: bool = False
-    double: bool = False
-
-    def centred(self, observations: np.ndarray) -> np.ndarray:
-        """Prepare observations for ``__call__``: subtract the offset if ``double``."""
-        if not self.double:
-            return observations
-        return np.asarray(observations - np.asarray(self.offset), np.float32)
-
-    def __call__(self, observations: Array) -> Array:
-        """Return inputs [b, ...], float32, or int32 for indices."""
-        if self.indices:
-            return observations.astype(jnp.int32)
-        values = observations.astype(jnp.float32)
-        shape = (1, *self.offset.shape) if self.offset.ndim else (1,) * values.ndim
-        if not self.double:
-            values = values - self.offset.reshape(shape)
-        inputs: Array = values * self.factor.reshape(shape)
-        return jnp.moveaxis(inputs, 1, -1) if self.channels_first else inputs
 
 
 @jax.tree_util.register_dataclass

@@ -203,13 +203,9 @@ class Improvement:
         """
         found = values.without_constant(states)
         if isinstance(self.solution.basis, UnitVectors):
-            found = np.where(self._tried[states, None], found, -np.inf)
+            tried = self.solution.tried[states][:, self.candidates.actions[0]]
+            found = np.where(tried[:, None], found, -np.inf)
         return self.candidates.best(found)
-
-    @functools.cached_property
-    def _tried(self) -> np.ndarray:
-        """Mask of the candidates that rows took in each state, [n, c]; all if none starts there."""
-        return self.solution.tried[:, self.candidates.actions[0]]
 
     def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).

@@ -19,13 +19,12 @@ from rlreps.successor.fitting.forward_backward import (
     ActionHeads,
     ForwardBackward,
     ForwardBackwardLoss,
-    Inputs,
     Step,
     TransitionSource,
 )
 from rlreps.successor.fitting.least_squares import Behaviour
 from rlreps.successor.fitting.methods import FitConfig, TemporalDifferences
-from rlreps.successor.fitting.observed import Observed
+from rlreps.successor.fitting.observed import Inputs, Observed
 
 MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
@@ -192,7 +191,7 @@ class NetworkBasis(DenseBasis):
             jnp.asarray(arrays[f"parameter_{i}"], shape.dtype) for i, shape in enumerate(shapes)
         ]
         offset: Any = arrays["offset"] if observed.double else jnp.asarray(arrays["offset"])
-        inputs = observed.inputs_by(offset, jnp.asarray(arrays["factor"]))
+        inputs = Inputs(observed, offset, jnp.asarray(arrays["factor"]))
         params = jax.tree.unflatten(structure, leaves)
         return cls(networks, params, inputs, arrays["centre"], arrays["matrix"])
 

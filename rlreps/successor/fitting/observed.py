@@ -23,7 +23,6 @@ from rlreps.encoders import (
 from rlreps.errors import InputError, require
 from rlreps.successor.fitting.basis import ActionBasis
 from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.forward_backward import Inputs
 from rlreps.successor.truth.ground_truth import encoder_shape
 
 
@@ -198,33 +197,61 @@ class Observed:
         require(found == (2, num_features), f"an encoder with {num_features} features", found[1:])
         return sized
 
-    def inputs(self, data: Transitions) -> Inputs:
+    def inputs(self, data: Transitions) -> "Inputs":
         """Return the map from observations to encoder inputs, scaled by the range of the data.
 
         Vectors are scaled to [0, 1] by each coordinate's range, images by their common range (bytes
-        by 255); indices are unchanged. The channels of images come last.
+        by 255).
         """
         states = (data.observation, data.next_observation)
         if self.num_states is not None:
-            return self.inputs_by(jnp.zeros(()), jnp.ones(()))
+            return Inputs(self, jnp.zeros(()), jnp.ones(()))
         if self.bytes:
-            return self.inputs_by(jnp.zeros(()), jnp.ones(()) / 255.0)
+            return Inputs(self, jnp.zeros(()), jnp.ones(()) / 255.0)
         axes = (0,) if len(self.shape) <= 1 else None
         least = np.minimum(*(array.min(axis=axes) for array in states))
         most = np.maximum(*(array.max(axis=axes) for array in states))
         width = np.where(most > least, most - least, 1.0).astype(np.float32)
         offset: Any = least if self.double else jnp.asarray(least, jnp.float32)
-        return self.inputs_by(offset, jnp.asarray(np.float32(1.0) / width))
+        return Inputs(self, offset, jnp.asarray(np.float32(1.0) / width))
 
-    def inputs_by(self, offset: Any, factor: Array) -> Inputs:
-        """Return the map from observations to encoder inputs with an offset and a factor."""
-        return Inputs(
-            offset,
-            factor,
-            indices=self.num_states is not None,
-            channels_first=channels_first(self.shape),
-            double=self.double,
-        )
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Map from observations to encoder inputs.
+
+    Indices of states stay unchanged. The channels of images come last.
+
+    Attributes:
+        observed: The kind of the observations.
+        offset: Subtracted from observations; shape of one observation, or [].
+        factor: Multiplies the differences; shape of one observation, or [].
+    """
+
+    observed: Observed
+    offset: Array = leaf()
+    factor: Array = leaf()
+
+    def centred(self, observations: np.ndarray) -> np.ndarray:
+        """Prepare observations for ``__call__``: subtract the offset if they are ``double``.
+
+        NumPy subtracts it, since devices compute in single precision.
+        """
+        if not self.observed.double:
+            return observations
+        return np.asarray(observations - np.asarray(self.offset), np.float32)
+
+    def __call__(self, observations: Array) -> Array:
+        """Return inputs [b, ...], float32, or int32 for indices."""
+        if self.observed.num_states is not None:
+            return observations.astype(jnp.int32)
+        values = observations.astype(jnp.float32)
+        shape = (1, *self.offset.shape) if self.offset.ndim else (1,) * values.ndim
+        if not self.observed.double:
+            values = values - self.offset.reshape(shape)
+        inputs: Array = values * self.factor.reshape(shape)
+        return jnp.moveaxis(inputs, 1, -1) if channels_first(self.observed.shape) else inputs
 
 
 def check_finite(name: str, values: Any, count: int) -> np.ndarray:

@@ -103,7 +103,7 @@ class SuccessorRepresentation:
         ``actions`` are a, [m] (integers) or [m, k] (a box); None is every discrete action.
         """
         states, taken = self._checked_pairs(observations, actions, "F there is 0")
-        return self._at(self.solution.basis.project(states, self._forward), taken)
+        return self._at(self.solution.basis.project(states, self.factors.forward), taken)
 
     def _at(self, blocks: np.ndarray, actions: np.ndarray | None) -> np.ndarray:
         """Compute Σ_c b(a)_c of blocks [m, m_b, d]: of all actions, [m, A, d], or some, [m, d]."""
@@ -111,11 +111,6 @@ class SuccessorRepresentation:
             return blocks
         weights = self.solution.actions.weights(actions)
         return np.asarray(np.einsum("mcd,mc->md", blocks, weights))
-
-    @functools.cached_property
-    def _forward(self) -> np.ndarray:
-        """Weights of F in C order; in another order, every product would copy them."""
-        return np.ascontiguousarray(self.factors.forward)
 
     def backward(self, observations: Any) -> np.ndarray:
         """Compute B(s), [m, d]."""
@@ -129,7 +124,7 @@ class SuccessorRepresentation:
         ``goals`` are s⁺, [g, ...], observations like s. Actions must be discrete.
         """
         states, _ = self._checked_pairs(observations, None, "densities from there are 0")
-        forward = self.solution.basis.project(states, self._forward)
+        forward = self.solution.basis.project(states, self.factors.forward)
         measure: np.ndarray = np.einsum("mad,gd->mag", forward, self.backward(goals))
         return measure
 
@@ -149,7 +144,7 @@ class SuccessorRepresentation:
         """
         require_choice("scaling", scaling, get_args(Scaling))
         states = self._checked_states(observations, "features there are 0")
-        return np.asarray(self._averaged(states, self._forward) @ self._scaled_by(scaling))
+        return np.asarray(self._averaged(states, self.factors.forward) @ self._scaled_by(scaling))
 
     def _scaled_by(self, scaling: Scaling) -> np.ndarray:
         """Return the map from averages of F to features, [d, d]."""

@@ -234,8 +234,7 @@ class Grid:
 
     def centres(self) -> np.ndarray:
         """Return the centres of the states' cells, [n, 2] (float32), which may lie in a wall."""
-        axis = (np.arange(self.bins, dtype=np.float32) + 0.5) / np.float32(self.bins)
-        centres = np.stack([np.tile(axis, self.bins), np.repeat(axis, self.bins)], axis=1)
+        centres = BoxGrid.unit_square(self.bins).unit_centres()
         return centres[self.states] if self.walls else centres
 
     def observations(self, environment: PuddleWorld) -> np.ndarray:

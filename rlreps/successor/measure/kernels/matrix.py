@@ -54,17 +54,12 @@ class OneStep(NamedTuple):
 
 
 def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) -> OneStep:
-    """Estimate one-step probabilities, each row from about 4 · ``points`` moves.
+    """Estimate one-step probabilities from ``points`` in each cell, a power of two.
 
-    Counts are whole numbers, so the result does not depend on the order of the work. The counts
-    take 4 · n · (2 w + 1)² bytes for each step in each of up to 4 threads, where w is the number of
+    Each point is moved by all four actions; the seed decides the shifts of the points. Counts are
+    whole numbers, so the result does not depend on the order of the work. The counts take
+    4 · n · (2 w + 1)² bytes for each step in each of up to 4 threads, where w is the number of
     cells in the longest move.
-
-    Args:
-        environment: The dynamics.
-        grid: The n cells; the environment's walls decide which are states.
-        points: Quadrature points in each cell, a power of two; each is moved by all four actions.
-        seed: Seed of the shifts, in [0, 2³²).
     """
     grid = grid.within(environment)
     require(

@@ -8,10 +8,10 @@ import numpy as np
 
 from rlreps.losses.low_rank import orthonormality_loss, td_loss
 from rlreps.successor.fitting.forward_backward import (
-    Inputs,
     Step,
     TransitionSource,
 )
+from rlreps.successor.fitting.observed import Inputs, Observed
 
 
 def expected_loss(chain):
@@ -84,7 +84,7 @@ def test_batches_of_transitions_keep_the_types_and_shapes_of_their_parts():
     # Indices that single precision would round, and the weights of both ends.
     states = jnp.asarray([2**24 + 1, 2**24 + 3, 2**30 + 1])
     weights, zero = jnp.eye(3), jnp.zeros(())
-    indices = Inputs(zero, zero, indices=True)
+    indices = Inputs(Observed((), 3, 2**30 + 2), zero, zero)
     steps = Step(states, weights, states[::-1], -weights)
     source = TransitionSource(indices, steps)
     batch = source.sample(jax.random.key(0), 50, 1)
