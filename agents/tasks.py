@@ -136,8 +136,10 @@ class PairTask(AuxiliaryTask):
 
     s is a sequence's first state, and s⁺ comes 1 + k steps later with P(k) = (1 − γ)γᵏ, or is the
     last state of the episode or the sequence, if they end before. A terminal state counts as if the
-    episode stayed there for ever: half of the pairs that lead to one begin there, too, since
-    temporal differences need its features. Objectives see flat float observations.
+    episode stayed there for ever. Temporal differences need its features, so pairs that stay there
+    take the place of others: of half as many as the other sequences' pairs that lead to a terminal
+    state, drawn whatever they lead to. So s⁺ given s has its distribution. Objectives see flat
+    float observations.
 
     Attributes:
         objective: The objective.
@@ -174,9 +176,17 @@ class PairTask(AuxiliaryTask):
         # At least one: the number of trials up to and with the first success.
         steps = jax.random.geometric(step_key, 1.0 - self.discount, (count,), jnp.int32)
         reached = jnp.minimum(steps, window.end)
-        chosen = jax.random.bernoulli(stay_key, 0.5, (count,))
-        stays = chosen & window.terminal & (steps >= window.end)
-        ends = seen[every, jnp.where(stays, reached, 0)], seen[every, reached]
+        # A pair's own end has no part in whether it is replaced.
+        ended = window.terminal & (steps >= window.end)
+        before = jnp.cumsum(ended, dtype=jnp.int32)
+        others = (before[-1] - ended.astype(jnp.int32)).astype(jnp.float32)
+        chosen_key, which_key = jax.random.split(stay_key)
+        stays = jax.random.bernoulli(chosen_key, others / (2.0 * (count - 1)))
+        # The terminal state of any sequence; without one, no pair is replaced.
+        drawn = jax.random.randint(which_key, (count,), 0, jnp.maximum(before[-1], 1), jnp.int32)
+        which = jnp.searchsorted(before, drawn, side="right").astype(jnp.int32)
+        of = jnp.where(stays, which, every)
+        ends = seen[of, jnp.where(stays, reached[of], 0)], seen[of, reached[of]]
         pair = Clip(tuple(as_inputs(each).reshape(count, -1) for each in ends))
 
         def encode_flat(params: Params, seen: Array) -> Array:

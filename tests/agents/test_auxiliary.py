@@ -254,19 +254,47 @@ def test_pair_task_draws_geometric_times_up_to_the_end_of_the_episode(end):
     np.testing.assert_allclose(found, chances, atol=4 * 0.5 / np.sqrt(count))
 
 
-def test_half_of_the_pairs_that_lead_to_a_terminal_state_begin_there():
-    count = 10_000
-    seen = np.broadcast_to(np.arange(2, dtype=np.float32), (count, 2))[..., None, None]
-    never = np.zeros((count, 2), bool)
+@pytest.mark.parametrize(("discount", "length"), [(0.0, 2), (0.5, 6)])
+def test_later_states_have_the_distribution_of_a_chain_that_ends_by_chance(discount, length):
+    # State 0 leads to 1 or ends in 2, both by chance 1/2; state 1 leads to 0.
+    chances = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    count, generator = 40_000, np.random.default_rng(0)
+    states = np.zeros((count, length), int)
+    states[:, 0] = generator.integers(2, size=count)
+    for time in range(1, length):
+        before = states[:, time - 1]
+        over = generator.random(count) < 0.5
+        states[:, time] = np.where(before == 0, np.where(over, 2, 1), np.where(before == 1, 0, 2))
+    first_end = np.where((states == 2).any(axis=1), np.argmax(states == 2, axis=1), length)
+    last = np.arange(length) == first_end[:, None]
+    ended = np.roll(last, -1, axis=1)
+    ended[:, -1] = False
+    seen = states.astype(np.float32)[..., None, None]
+    first, second = (
+        end.astype(int) for end in pairs_seen(observed_rows(seen, ended, last), discount)
+    )
+    found = np.zeros((3, 3))
+    np.add.at(found, (first, second), 1.0)
+    powers = [np.linalg.matrix_power(chances, steps) for steps in range(1, length)]
+    weights = [(1 - discount) * discount**steps for steps in range(length - 2)]
+    # Later states than the sequence has are its last state.
+    weights.append(discount ** (length - 2))
+    expected = sum(weight * power for weight, power in zip(weights, powers, strict=True))
+    shares = found / found.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, expected, atol=4 * 0.5 / np.sqrt(found.sum(axis=1).min()))
+    # Half as many pairs stay in the terminal state as would lead there.
+    led = 0.5 * (expected[0, 2] + expected[1, 2])
+    assert found[2].sum() / count == pytest.approx(0.5 * led, rel=0.05)
+
+
+def test_no_pair_stays_where_a_time_limit_ended_the_episode():
+    seen = np.broadcast_to(np.arange(2, dtype=np.float32), (100, 2))[..., None, None]
+    never = np.zeros((100, 2), bool)
     after = never.copy()
     after[:, 1] = True
-    ended = never.copy()
-    ended[: count // 2, 0] = True
-    first, second = pairs_seen(observed_rows(seen, ended, after), 0.0)
+    first, second = pairs_seen(observed_rows(seen, never, after), 0.0)
+    np.testing.assert_array_equal(first, 0.0)
     np.testing.assert_array_equal(second, 1.0)
-    assert abs(first[: count // 2].mean() - 0.5) < 4 * 0.5 / np.sqrt(count // 2)
-    # After a time limit, the episode would have gone on.
-    np.testing.assert_array_equal(first[count // 2 :], 0.0)
 
 
 @pytest.mark.parametrize("name", sorted(PAIR_OBJECTIVES))

@@ -147,7 +147,7 @@ def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) ->
         ends: Whether a row is the last of its episode, [N].
         discount: γ.
     """
-    sums = np.empty_like(cumulants)
+    sums = np.empty(cumulants.shape, np.result_type(cumulants, np.float32))
     running = np.zeros(cumulants.shape[1:], np.float64)
     for row in range(len(cumulants) - 1, -1, -1):
         running = cumulants[row] + (0.0 if ends[row] else discount) * running
