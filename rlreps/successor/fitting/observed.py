@@ -126,6 +126,7 @@ class Observed:
         require(alike, f"images of {kind}, as those of the fit", array.dtype)
         if states is not None:
             require(array.dtype.kind in "iub", "indices of states", array.dtype)
+            array = array.astype(np.int64) if array.dtype.kind == "b" else array
             outside = array[(array < 0) | (array >= states)]
             if outside.size:
                 raise InputError(

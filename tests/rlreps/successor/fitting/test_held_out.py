@@ -281,3 +281,5 @@ def test_sums_along_episodes_end_with_them():
     for row, last in enumerate([2, 2, 2, 3, 6, 6, 6]):
         powers = 0.7 ** np.arange(last + 1 - row)
         np.testing.assert_allclose(found[row], powers @ cumulants[row : last + 1], atol=1e-12)
+    whole = discounted_sums(np.array([[0], [0], [1]]), np.array([False, False, True]), 0.9)
+    np.testing.assert_allclose(whole[:, 0], [0.81, 0.9, 1.0])

@@ -488,6 +488,11 @@ def test_rewards_of_rows_that_the_equations_leave_out_count(monkeypatch):
     np.testing.assert_array_equal(solution.rewarded(rewarded), sampled)
 
 
+def test_booleans_are_indices_and_no_mask(rep):
+    for function in (rep.features, rep.backward):
+        np.testing.assert_array_equal(function(np.array([True, False])), function(np.array([1, 0])))
+
+
 def test_zeros_of_both_signs_are_one_state():
     data = walk()
     zeros = np.where(np.arange(40) % 2, 0.0, -0.0)
