@@ -122,7 +122,7 @@ def plot_extremes(components: ArrayLike, frames: ArrayLike, *, each: int = 4) ->
 
     Args:
         components: Components of the states, [n, k]; a row of the figure for each.
-        frames: Picture of every state, [n, height, width, 1 or 3], uint8.
+        frames: Picture of every state, [n, height, width, 1 or 3], uint8; the top row first.
         each: Frames at each end.
 
     Raises:
@@ -144,7 +144,7 @@ def plot_extremes(components: ArrayLike, frames: ArrayLike, *, each: int = 4) ->
     for index, line in enumerate(grid):
         for axes, state in zip(line, chosen[:, index], strict=True):
             frame = seen[state] if seen.shape[3] == 3 else seen[state, :, :, 0]
-            axes.imshow(frame, cmap="gray", vmin=0, vmax=255)
+            axes.imshow(frame, cmap="gray", vmin=0, vmax=255, origin="upper")
         _label_row(line[0], f"component {index + 1}")
     grid[0, 0].set_title("least", fontsize=8.5, loc="left")
     grid[0, -1].set_title("greatest", fontsize=8.5, loc="right")

@@ -256,6 +256,8 @@ def test_the_frames_at_both_ends_of_each_component_are_drawn():
     frames = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 3, 1), np.uint8)
     components = np.array([[3.0, 0.0], [1, 1], [2, 5], [0, 4], [9, 3], [5, 2]])
     figure = plot_extremes(components, frames, each=2)
+    # The top row of pixels is at the top.
+    assert {axes.images[0].origin for axes in figure.axes} == {"upper"}
     shown = [int(axes.images[0].get_array()[0, 0]) for axes in figure.axes]
     assert shown == [3, 1, 5, 4, 0, 1, 3, 2]
     with pytest.raises(InputError, match=r"frames .n, height, width, 1 or 3., uint8"):
