@@ -349,6 +349,8 @@ def read_archive(path: Path, name: str) -> tuple[dict[str, npt.NDArray[Any]], di
             arrays = read_arrays(stream)
         if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
             raise ValueError("other arrays than its record names")
+    except FileNotFoundError as error:
+        raise InputError(f"expected a file {name}, got none") from error
     except DAMAGED as error:
         raise InputError(f"expected readable arrays, got the corrupt {name} ({error})") from error
     return arrays, record

@@ -382,7 +382,7 @@ function drawReward() {
   $("linear-title").textContent = `linear in ${name}`;
   let text = variation
     ? `${name[0].toUpperCase()}${name.slice(1)} and a constant leave ` +
-      `${formatShare(norm(lost) / variation)} of the value's variation.`
+      `${formatShare(norm(lost) / variation)} of the value's standard deviation.`
     : "No reward: the value is 0 everywhere.";
   if (greedy && greedyLinear && variation) {
     const decided = states.filter((cell) => greedy[cell] >= 0);

@@ -5,9 +5,11 @@ States are told apart by everything that ``StateCopies`` copies, never by the ob
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
@@ -24,6 +26,13 @@ _MOST_CHECKED = 5_000
 
 _MOST_DRAWN = 200
 """Largest number of them whose observations are drawn again, which may take longer than a step."""
+
+_PLAIN_WRAPPERS = (
+    gymnasium.wrappers.OrderEnforcing,
+    gymnasium.wrappers.PassiveEnvChecker,
+    gymnasium.wrappers.TimeLimit,
+)
+"""Wrappers of ``gymnasium.make`` that change no outcome; a table knows no limit of time."""
 
 _EXAMINED = 500
 """Number of states among which attributes are searched that keep changing."""
@@ -80,6 +89,8 @@ def enumerate_states(
             has a time limit of its own without ``horizon``, or more states than allowed.
     """
     require_positive("most_states", most_states)
+    known = all(hasattr(env, name) for name in ("reset", "step", "action_space"))
+    require(known, "an environment of Gymnasium", env)
     require(len(seeds) >= 1, "at least one seed", seeds)
     actions = int(getattr(env.action_space, "n", 0))
     require(actions >= 1, "an environment with discrete actions", str(env.action_space))
@@ -143,6 +154,8 @@ class _Search:
         self.observations: list[npt.NDArray[Any]] = []
         self.places: list[DoubleArray] = []
         self.first: list[int] = []
+        self.parents: list[int | None] = []
+        self._parent: int | None = None
         self._numbers: dict[Any, int] = {}
         self._by_copy: dict[Any, int] = {}
 
@@ -172,6 +185,7 @@ class _Search:
                 f"expected at most {self._most:,} states (most_states), got more{self._growing()}"
             )
         self.states.append(state)
+        self.parents.append(self._parent)
         self.ended.append(ended)
         self.observations.append(self._seen(seen))
         first, last = (self.observations[place].shape for place in (0, -1))
@@ -196,23 +210,31 @@ class _Search:
         return array if array.ndim else array[None]
 
     def _growing(self) -> str:
-        """Name the attribute that takes most values."""
+        """Name an attribute that may count steps or be random.
+
+        Of the attributes that change most often from a state to the next new one, it is the one
+        with fewest values: breadth first, many states have taken as many steps.
+        """
         values: dict[tuple[int, str], set[Hashable]] = {}
-        for state in self.states[:_EXAMINED]:
-            for part, value in self._copies.parts(state).items():
+        changes: Counter[tuple[int, str]] = Counter()
+        parts = [self._copies.parts(state) for state in self.states[:_EXAMINED]]
+        for found, parent in zip(parts, self.parents, strict=False):
+            for part, value in found.items():
                 values.setdefault(part, set()).add(value)
-        if not values:
+                if parent is not None:
+                    changes[part] += value != parts[parent].get(part)
+        if not changes:
             return ""
-        most = max(values, key=lambda part: len(values[part]))
-        count = min(len(self.states), _EXAMINED)
+        most = max(values, key=lambda part: (changes[part], -len(values[part])))
         return (
-            f"; {most[1]} takes {len(values[most])} values in the first {count}: an attribute that "
-            f"counts steps belongs to counters=, a random one makes the game stochastic"
+            f"; {most[1]} takes {len(values[most])} values in the first {len(parts)}: if it counts "
+            "steps, it belongs to counters=; if it is random, the game is stochastic"
         )
 
     def take(self, index: int, action: int) -> tuple[int, float, Any]:
         """Take an action in a state: the number of the next state, reward, and observation."""
         self._copies.restore(self.env, self.states[index])
+        self._parent = index
         with own_code("an environment that can be stepped"):
             found = self.env.step(action + getattr(self.env.action_space, "start", 0))
             five = isinstance(found, tuple) and len(found) == 5
@@ -296,9 +318,15 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
         The arguments of ``World.from_arrays``.
 
     Raises:
-        InputError: If the environment has no such table, or an entry that is none.
+        InputError: If the environment has no such table, an entry that is none, a wrapper that may
+            change what the table says, or steps that the table does not list.
     """
-    inner = env.unwrapped
+    inner, layer = env.unwrapped, env
+    while layer is not inner:
+        plain = isinstance(layer, _PLAIN_WRAPPERS)
+        expected = "a table P without a wrapper that may change it (env.unwrapped has none)"
+        require(plain, expected, type(layer).__name__)
+        layer = layer.env
     table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
     named = type(inner).__name__
     require(isinstance(table, dict), "an environment with a table P of transitions", named)
@@ -322,6 +350,7 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
                         nodes.append(following)
                     place = (numbers[node], numbers[following])
                     entries[action].append((*place, chance, reward))
+    _require_followed(inner, table)
     count, terminal = len(nodes), np.asarray([ended for _, ended in nodes])
     probabilities, rewards = [], []
     for listed in entries:
@@ -346,6 +375,25 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
         "names": names,
         "about": {"name": named, "states": states},
     }
+
+
+def _require_followed(inner: Any, table: Any) -> None:
+    """Play at random; refuse a step that the table does not list.
+
+    Observations that are no states of the table tell nothing.
+    """
+    actions = np.random.default_rng(0)
+    started = inner.reset(seed=0)
+    for _ in range(_MOST_CHECKED):
+        state = started[0] if isinstance(started, tuple) else None
+        if not isinstance(state, int | np.integer) or state not in table:
+            return
+        action = int(actions.integers(len(table[state])))
+        after, reward, ended, truncated, _ = inner.step(action)
+        listed = [tuple(outcome[1:]) for outcome in table[state][action]]
+        expected = f"steps that P[{state}][{action}] lists (next state, reward, end)"
+        require((after, reward, ended) in listed, expected, (after, reward, ended))
+        started = inner.reset() if ended or truncated else (after, {})
 
 
 def _outcomes(

@@ -324,6 +324,19 @@ def test_an_environment_without_a_table_is_refused():
         World.from_gymnasium_table(Corridor())
 
 
+def test_a_table_is_refused_where_wrappers_or_steps_say_otherwise():
+    lake = gymnasium.make("FrozenLake-v1")
+    paid = gymnasium.wrappers.TransformReward(lake, lambda reward: 10.0 * reward)
+    for changed in (paid, gymnasium.wrappers.StickyAction(lake, 0.5)):
+        with pytest.raises(
+            InputError, match=f"without a wrapper .*, got '{type(changed).__name__}'"
+        ):
+            World.from_gymnasium_table(changed)
+    fickle = gymnasium.make(newest("Taxi"), fickle_passenger=True, fickle_probability=0.3)
+    with pytest.raises(InputError, match=r"steps that P\[\d+\]\[\d\] lists"):
+        World.from_gymnasium_table(fickle)
+
+
 class Listed(gymnasium.Env):
     """A table of two states: action 0 stays, action 1 goes to the other state."""
 
@@ -373,3 +386,20 @@ def test_states_of_a_table_have_the_same_actions():
         env.P[1] = given
         with pytest.raises(InputError, match=r"2 actions in P\[1\]"):
             World.from_gymnasium_table(env)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "named"),
+    [
+        (gymnasium.wrappers.RecordEpisodeStatistics, "episode_lengths"),
+        (gymnasium.wrappers.TimeAwareObservation, "timesteps"),
+    ],
+)
+def test_more_states_than_allowed_name_what_counts_steps_and_no_place(wrapper, named):
+    class Long(Corridor):
+        def step(self, action):
+            self.place = int(np.clip(self.place + (1, -1, 0)[action], 0, 30))
+            return self._seen(), 0.0, False, False, {}
+
+    with pytest.raises(InputError, match=f"; {named} takes"):
+        World.enumerate(wrapper(gymnasium.wrappers.TimeLimit(Long(), 1_000)), most_states=300)
