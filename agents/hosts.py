@@ -8,7 +8,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -387,8 +387,16 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def _making(name: str) -> AbstractContextManager[None]:
-    return own_code(f"an environment that can be made from {name!r}")
+@contextmanager
+def _making(name: str) -> Iterator[None]:
+    with own_code(f"an environment that can be made from {name!r}"):
+        try:
+            yield
+        except gymnasium.error.NameNotFound as error:
+            raise InputError(
+                f"expected an environment that can be made from {name!r}, got NameNotFound: {error} "
+                f"If another package registers it, name its module, too (MODULE:{name})"
+            ) from error
 
 
 def reaches_out(name: str) -> bool:

@@ -117,4 +117,4 @@ def with_interval(figures: Mapping[str, Any], name: str, runs: Sequence[object] 
         return value
     if figures["runs"] >= FEWEST_BANDED:
         return f"{value} [{low}, {high}]"
-    return f"{value} ({', '.join(map(format_number, runs))})" if runs else value
+    return f"{value} (runs: {', '.join(map(format_number, runs))})" if runs else value

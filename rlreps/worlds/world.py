@@ -368,7 +368,8 @@ class World:
             progress: Shows the progress of the products.
 
         Returns:
-            The truth, whose ``observations`` are the world's. It holds Ψ itself up to 4,000 states.
+            The truth, whose ``observations`` are the world's. Up to 4,000 states, ``matrix`` is Ψ
+            after centring; ``successor(...).matrix`` is Ψ.
 
         Raises:
             InputError: For a policy that does not fit, a discount out of range, or a single state.

@@ -66,5 +66,5 @@ def test_numbers_are_written_for_reading(value, text):
 def test_fewer_than_five_runs_are_listed_in_place_of_an_interval():
     figures = {"mean": 2.5, "mean_low": 1.0, "mean_high": 4.0}
     assert with_interval({**figures, "runs": 5}, "mean", [1, 2, 2.5, 3, 4]) == "2.50 [1.00, 4.00]"
-    assert with_interval({**figures, "runs": 4}, "mean", [1, 2, 3, 4]) == "2.50 (1, 2, 3, 4)"
+    assert with_interval({**figures, "runs": 4}, "mean", [1, 2, 3, 4]) == "2.50 (runs: 1, 2, 3, 4)"
     assert with_interval({**figures, "runs": 4}, "mean") == "2.50"
