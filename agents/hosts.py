@@ -394,8 +394,8 @@ def _making(name: str) -> Iterator[None]:
             yield
         except gymnasium.error.NameNotFound as error:
             raise InputError(
-                f"expected an environment that can be made from {name!r}, got NameNotFound: {error} "
-                f"If another package registers it, name its module, too (MODULE:{name})"
+                f"expected an environment that can be made from {name!r}, got NameNotFound: "
+                f"{error} If another package registers it, name its module, too (MODULE:{name})"
             ) from error
 
 
