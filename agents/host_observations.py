@@ -93,20 +93,27 @@ def _of_box(space: spaces.Box, name: str) -> ObservationMap:
         # A copy: the environment may draw its next image into the same array.
         return ObservationMap(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
     least, width = scale_of(low, high)
+    scales: dict[np.dtype[Any], tuple[DoubleArray, DoubleArray]] = {}
     first: DoubleArray | None = None
+    far: npt.NDArray[np.bool_] | None = None
 
     def encode(raw: Any) -> Inputs:
-        nonlocal first
+        nonlocal first, far
+        # In the precision that they come in, since coordinates may have a large offset.
+        values = np.asarray(raw)
+        kind = np.result_type(values.dtype, np.float32)
+        if kind not in scales:
+            scales[kind] = least.astype(kind), width.astype(kind)
+        start, extent = scales[kind]
         # Numbers too large for single precision become infinite, which the copies refuse.
         with np.errstate(over="ignore"):
-            # In the precision that they come in, since coordinates may have a large offset.
-            values = np.asarray(raw)
-            kind = np.result_type(values, np.float32)
-            scaled = (values.astype(kind) - least.astype(kind)) / width.astype(kind)
-            first = scaled[0] if first is None else first
+            scaled = (values.astype(kind) - start) / extent
             seen = scaled.astype(np.float32)
-            far = np.abs(first) > LARGEST_RANGE
-            if far.any():
+            if first is None:
+                first = scaled[0]
+                distant = np.abs(first) > LARGEST_RANGE
+                far = distant if distant.any() else None
+            if far is not None:
                 lost = far & (scaled != first) & (seen == first.astype(np.float32))
                 for value in scaled[lost][:1]:
                     raise InputError(
@@ -114,7 +121,7 @@ def _of_box(space: spaces.Box, name: str) -> ObservationMap:
                         f"got {value} beside others that it rounds alike: subtract an offset, or "
                         "give bounds in the observation space"
                     )
-            return arrange(seen)
+        return arrange(seen)
 
     return ObservationMap(shape, np.float32, encode)
 

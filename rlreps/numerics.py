@@ -39,9 +39,10 @@ def as_real(given: Any, name: str) -> np.ndarray:
         array = np.asarray(given)
     except (RuntimeError, TypeError, ValueError) as error:  # Such as a PyTorch tensor's.
         raise InputError(f"expected {name} as an array, got {error}") from error
-    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-    require(array.dtype.kind in "iufb", f"{name} of real numbers", array.dtype.name)
-    return array
+    if array.dtype.kind in "iufb":
+        return array
+    require(array.dtype.name == "bfloat16", f"{name} of real numbers", array.dtype.name)
+    return array.astype(np.float32)
 
 
 def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:

@@ -176,19 +176,19 @@ class SavedStates:
         self._environment.unwrapped.np_random = np.random.Generator(bits)
         self._environment.action_space.seed(int(generator.integers(2**31)))
         found = [visit.observation]
-        for time in range(1, steps + 1):
-            with own_code("an environment and a policy that take steps"):
+        with own_code("an environment and a policy that take steps"):
+            for time in range(1, steps + 1):
                 action = self._act(found[-1], generator)
                 raw, _, terminated, truncated, _ = self._environment.step(action)
-            found.append(self._seen(raw))
-            if terminated:
-                break
-            if truncated and time < steps:
-                raise InputError(
-                    f"expected an environment that runs for {steps} steps from every state, got "
-                    f"one that is truncated after {time}: give it a longer limit "
-                    "(max_episode_steps)"
-                )
+                found.append(self._seen(raw))
+                if terminated:
+                    break
+                if truncated and time < steps:
+                    raise InputError(
+                        f"expected an environment that runs for {steps} steps from every state, "
+                        f"got one that is truncated after {time}: give it a longer limit "
+                        "(max_episode_steps)"
+                    )
         return found
 
     def _act(self, seen: npt.NDArray[Any], generator: np.random.Generator) -> Any:
