@@ -350,7 +350,7 @@ def read_archive(path: Path, name: str) -> tuple[dict[str, npt.NDArray[Any]], di
         if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
             raise ValueError("other arrays than its record names")
     except FileNotFoundError as error:
-        raise InputError(f"expected a file {name}, got none") from error
+        raise InputError(f"expected readable arrays, got no file {name}") from error
     except DAMAGED as error:
         raise InputError(f"expected readable arrays, got the corrupt {name} ({error})") from error
     return arrays, record
