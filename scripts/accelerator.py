@@ -360,7 +360,12 @@ def train_hydrogen(setting: Setting) -> None:
     index, contender = next(
         (k, each) for k, each in enumerate(config.contenders) if "β = 0.01" in each.name
     )
-    alone = dataclasses.replace(study.EXPERIMENT, cells=lambda _: {f"{index:02d}": contender})
+    alone = dataclasses.replace(
+        study.EXPERIMENT,
+        cells=lambda _: {f"{index:02d}": contender},
+        claims=(),
+        sections={"Contender": []},  # Figures draw all contenders.
+    )
     run_job(StudyRun(experiment=alone, config=config), setting.work / "hydrogen")
 
 
