@@ -86,7 +86,7 @@ class StateSampling(RolloutSettings):
 
     @property
     def transitions(self) -> int:
-        """Number of steps of all rollouts."""
+        """Most steps of all rollouts; those in Gymnasium end with their episodes."""
         return self.states * self.rollouts * self.steps_ahead
 
 
