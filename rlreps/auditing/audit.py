@@ -20,7 +20,6 @@ from rlreps.auditing.findings import (
 )
 from rlreps.auditing.measures import (
     PENALTIES,
-    draw_pairs,
     examine,
     explained,
     find_aliases,
@@ -163,7 +162,9 @@ def _audit_one(
     shares, rank = spans.with_intercept, len(spans.factor)
     beyond = held_out(given.units, components, seed)
     health = examine(features, given, spans)
-    aliased, pairs = find_aliases(given.units, baselines.pairs)
+    aliased, pairs = find_aliases(
+        given.units, baselines.rows[:, : min(max(rank, 1), HEADLINE)], seed
+    )
     # A few units may hold any of the leading components.
     leading = beyond[:HEADLINE].mean() if rank >= HEADLINE else beyond[:HEADLINE].max()
     return FeatureFindings(
@@ -193,14 +194,12 @@ class _Baselines:
 
     Attributes:
         rows: F Σ, [n, k], whose rows are as far apart as those of the successor measure.
-        pairs: States whose neighbours are searched.
     """
 
     def __init__(self, truth: GroundTruth, seed: int) -> None:
         principal = truth.principal
         self.rows: DoubleArray = principal.basis.astype(np.float64) * principal.singular_values
         self._random = np.random.default_rng(seed)
-        self.pairs = draw_pairs(self.rows, self._random)
         self._values = self.rows @ self._random.normal(size=(self.rows.shape[1], REWARDS))
         states = len(self.rows)
         # At most half of the states are labelled; the others are predicted.

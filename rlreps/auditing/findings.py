@@ -43,7 +43,8 @@ class FeatureFindings:
         held_out: R² of each component at held-out states, [k].
         chance: Share of a component in the span of random features of this rank, r / (n − 1).
         health: Health of the features.
-        aliased: Share of states that have the features of a state far away in the truth.
+        aliased: Share of states that have the features of a state far away in the truth's leading
+            components.
         aliases: Pairs of such states, [pairs, 2].
         values: Kind of features → R² [len(LABELLED), rewards] of value functions of random rewards
             that a linear read-out predicts from 10, 50 and 200 labelled states at others; NaN

@@ -26,7 +26,7 @@ _RANKME = 1e-7
 """ε of Garrido et al. 2023."""
 PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 """Candidates of ridge regressions, in units of the largest eigenvalue."""
-_NEAR, _FAR = 0.01, 0.5
+_NEAR, _FAR = 0.01, 0.2
 _STATES = 500
 """Largest number of states whose neighbours are searched."""
 
@@ -247,56 +247,35 @@ def examine(features: np.ndarray, given: Standardised, spans: Spans) -> Health:
     )
 
 
-class Pairs(NamedTuple):
-    """States whose neighbours are searched, and how far apart the truth has them.
-
-    Attributes:
-        chosen: At most 500 states, drawn at random, [m].
-        distances: Distances of their rows of the successor measure from those of all states,
-            [m, n]; infinite from themselves.
-        neighbour: The nearest other state of each, [m].
-        median: Median distance.
-    """
-
-    chosen: npt.NDArray[np.int64]
-    distances: DoubleArray
-    neighbour: npt.NDArray[np.int64]
-    median: float
-
-
-def draw_pairs(truth: DoubleArray, random: np.random.Generator) -> Pairs:
-    """Draw states and measure their distances in a truth's rows F_k Σ_k, [n, k].
-
-    Raises:
-        InputError: If the distances do not fit into memory.
-    """
-    chosen = random.permutation(len(truth))[:_STATES]
-    require_memory("distances between states", 6 * 8 * len(chosen) * len(truth))
-    distances = _distances(truth, chosen)
-    return Pairs(chosen, distances, distances.argmin(axis=1), float(np.median(distances)))
-
-
-def find_aliases(units: DoubleArray, pairs: Pairs) -> tuple[float, npt.NDArray[np.int64]]:
+def find_aliases(
+    units: DoubleArray, truth: DoubleArray, seed: int = 0
+) -> tuple[float, npt.NDArray[np.int64]]:
     """Find states that are one in the features although the truth tells them apart.
 
     Two states are aliased if their features are closer than a neighbour in the truth typically is
-    and closer than a hundredth of the median distance, but their truths farther apart than half of
-    the median distance.
+    and closer than a hundredth of the median distance, but their truths farther apart than a fifth
+    of the median distance. Of the truth, pass as many leading components as features of this rank
+    can hold, and as the verdict speaks of: later ones are visits of single states to themselves,
+    by which all states are far apart. So no states are aliased in the leading components alone.
 
     Args:
         units: Standardised units, [n, v], so that no unit hides others by its scale.
-        pairs: The drawn states.
+        truth: Leading components, weighted by their singular values: F_k Σ_k, [n, k].
+        seed: Seed of the draw of at most 500 states whose aliases are searched.
 
     Returns:
         The share of the drawn states that have an alias, and aliased pairs [pairs, 2], one for each
         such state, those farthest apart in the truth first.
+
+    Raises:
+        InputError: If the distances do not fit into memory.
     """
-    chosen, true, neighbour, median = pairs
-    seen = _distances(units, chosen)
-    near = min(
-        float(np.median(seen[np.arange(len(chosen)), neighbour])), _NEAR * float(np.median(seen))
-    )
-    one = (seen <= near) & (true > _FAR * median) & np.isfinite(true)
+    chosen = np.random.default_rng(seed).permutation(len(truth))[:_STATES]
+    require_memory("distances between states", 6 * 8 * len(chosen) * len(truth))
+    true, seen = _distances(truth, chosen), _distances(units, chosen)
+    neighbours = seen[np.arange(len(chosen)), true.argmin(axis=1)]
+    near = min(float(np.median(neighbours)), _NEAR * float(np.median(seen)))
+    one = (seen <= near) & (true > _FAR * np.median(true)) & np.isfinite(true)
     farthest = np.where(one, true, -np.inf).argmax(axis=1)
     found = np.flatnonzero(one.any(axis=1))
     order = found[np.argsort(-true[found, farthest[found]])]

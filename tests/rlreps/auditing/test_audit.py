@@ -10,7 +10,6 @@ import pytest
 import rlreps
 from rlreps.app.main import main
 from rlreps.auditing.measures import (
-    draw_pairs,
     examine,
     find_aliases,
     held_out,
@@ -277,20 +276,67 @@ def test_dormant_and_repeated_units_are_counted(random):
 
 
 def test_aliases_are_the_states_that_features_do_not_tell_apart(truth, sound):
-    rows = truth.principal.basis * truth.principal.singular_values
-    pairs = draw_pairs(rows.astype(np.float64), np.random.default_rng(0))
-    assert find_aliases(standardise(sound).units, pairs)[0] == 0.0
+    rows = (truth.principal.basis * truth.principal.singular_values).astype(np.float64)[:, :10]
+    assert find_aliases(standardise(sound).units, rows)[0] == 0.0
     # Neighbours in the truth may be one in the features.
     alike = sound.copy()
     alike[101] = alike[100]
-    assert find_aliases(standardise(alike).units, pairs)[0] == 0.0
+    assert find_aliases(standardise(alike).units, rows)[0] == 0.0
     merged = sound.copy()
     merged[100:110] = merged[20:30]
-    share, found = find_aliases(standardise(merged).units, pairs)
+    share, found = find_aliases(standardise(merged).units, rows)
     assert share == pytest.approx(20 / STATES)
     assert {frozenset(pair) for pair in found.tolist()} == {
         frozenset((20 + k, 100 + k)) for k in range(10)
     }
+
+
+@pytest.fixture(scope="module")
+def corridor():
+    """Twenty cells, four headings, of which two face walls, and actions that do nothing."""
+    cell, heading = np.divmod(np.arange(80), 4)
+    forward = 4 * np.clip(cell + np.array([1, 0, -1, 0])[heading], 0, 19) + heading
+    turns = [4 * cell + (heading + turn) % 4 for turn in (1, -1)]
+    steps = np.stack([*turns, forward, *[np.arange(80)] * 4], axis=1)
+    world = World.from_arrays(
+        next_states=steps,
+        rewards=np.zeros((80, 7)),
+        coordinates=np.stack([cell, heading], axis=1),
+        names=("cell", "heading"),
+    )
+    chain = np.mean([np.eye(80)[step] for step in steps.T], axis=0)
+    measure = np.linalg.inv(np.eye(80) - 0.95 * chain)
+    left, values, _ = np.linalg.svd(measure - measure.mean(axis=0))
+    return world.truth(discount=0.95), left * values
+
+
+@pytest.mark.parametrize("units", [1, 5, 10, 16, 32])
+def test_exact_leading_components_are_not_aliased(corridor, units):
+    truth, rows = corridor
+    # Headings that face walls differ in visits of their own, which are in later components.
+    facing = np.arange(80).reshape(20, 4)[:, [1, 3]]
+    np.testing.assert_allclose(*(rows[facing[:, side], :16] for side in (0, 1)), atol=1e-6)
+    for features in (
+        truth.principal.basis[:, :units],
+        np.tanh(5.0 * truth.principal.basis[:, :units] @ np.eye(units, 64)),
+    ):
+        found = rlreps.audit(features, truth).findings["features"]
+        assert found.aliased == 0.0
+        assert "aliased" not in [each.name for each in found.defects]
+
+
+def test_features_without_the_heading_are_aliased(corridor):
+    truth, rows = corridor
+    cell = np.arange(80) // 4
+    waves = np.cos(np.pi / 20.0 * (cell[:, None] + 0.5) * np.arange(1.0, 13.0))
+    found = rlreps.audit(waves, truth).findings["features"]
+    assert "aliased" in [each.name for each in found.defects]
+    apart = np.linalg.norm(rows[:, None, :10] - rows[None, :, :10], axis=2)
+    median = np.median(apart[~np.eye(80, dtype=bool)])
+    one = (cell[:, None] == cell) & (apart > 0.2 * median)
+    assert found.aliased == one.any(axis=1).mean() > 0.4
+    first, second = found.aliases.T
+    assert one[first, second].all()
 
 
 AWKWARD = {
