@@ -165,8 +165,6 @@ def _audit_one(
     aliased, pairs = find_aliases(
         given.units, baselines.rows[:, : min(max(rank, 1), HEADLINE)], seed
     )
-    # A few units may hold any of the leading components.
-    leading = beyond[:HEADLINE].mean() if rank >= HEADLINE else beyond[:HEADLINE].max()
     return FeatureFindings(
         features=features,
         components=shares,
@@ -180,7 +178,7 @@ def _audit_one(
         defects=find_defects(
             health,
             shares,
-            float(leading),
+            float(beyond[:HEADLINE].mean()),
             aliased,
             error=truth.error,
             states=states,

@@ -57,7 +57,7 @@ def find_defects(
     Args:
         health: Their health.
         components: Share of each leading component in their span, [k].
-        held_out: R² of the leading ten components at states held out.
+        held_out: Mean R² of the leading ten components at states held out.
         aliased: Share of states that have an alias.
         error: The truth's own error of the leading k components for each k, if known.
         states: n.
@@ -97,11 +97,14 @@ def find_defects(
                 )
             )
         # Half of the states fit a map of as many units to anything: that map says nothing.
-        if held_out < BY_CHANCE and 2 * health.rank < states:
+        leading = components[:10]
+        exceeds = leading.mean() > _most_by_chance(health.rank, states, len(leading))
+        if held_out < BY_CHANCE and not exceeds and 2 * health.rank < states:
             found.append(
                 Defect(
                     "no better than chance",
-                    f"R² {held_out:.2f} of the leading components at held-out states",
+                    f"R² {held_out:.3f} of the leading components at held-out states, and no "
+                    "larger share of them in the span than random features of this rank hold",
                     "check that row i of the features is state i of the truth, and that the "
                     "network saw the truth's observations",
                 )
@@ -121,6 +124,16 @@ def find_defects(
     return found
 
 
+def _most_by_chance(rank: int, states: int, count: int) -> float:
+    """Return the mean share of so many components that random features of this rank rarely exceed.
+
+    Their share of a component has mean c = r / (n − 1) and variance 2 c (1 − c) / (n + 1): the
+    bound is three standard deviations above it.
+    """
+    chance = rank / max(states - 1, 1)
+    return chance + 3.0 * math.sqrt(2.0 * chance * max(1.0 - chance, 0.0) / (states + 1) / count)
+
+
 def _of_contents(
     rank: int, components: DoubleArray, aliased: float, error: DoubleArray | None, states: int
 ) -> Iterator[Defect]:
@@ -130,10 +143,7 @@ def _of_contents(
             f"{aliased:.0%} of the states have the features of a state far away in the truth",
             "give the network what tells these states apart (aliases lists pairs)",
         )
-    # Random features of this rank hold a share of mean r / (n − 1) of any component.
-    chance = rank / max(states - 1, 1)
-    spread = math.sqrt(2.0 * chance * max(1.0 - chance, 0.0) / (states + 1))
-    bound = min(PRESENT, max(ABSENT, chance + 3.0 * spread))
+    bound = min(PRESENT, max(ABSENT, _most_by_chance(rank, states, 1)))
     lost = [
         index + 1
         for index, share in enumerate(components[: min(10, rank)])

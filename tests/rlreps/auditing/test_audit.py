@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -459,6 +460,35 @@ def test_exact_components_of_few_states_are_not_called_chance(count):
     for units in (count - 2, count - 1):
         found = rlreps.audit(truth.principal.basis[:, :units], truth).findings["features"]
         assert "no better than chance" not in [each.name for each in found.defects]
+
+
+def test_features_that_hold_clearly_more_than_chance_are_not_called_chance(truth, sound, random):
+    mixing = random.normal(size=(60, 60))
+    features = np.concatenate([1e-6 * sound, random.normal(size=(STATES, 44))], axis=1) @ mixing
+    chance = "no better than chance"
+    found = rlreps.audit(features, truth).findings["features"]
+    # Shares of random spans of this rank, by drawing them.
+    components = truth.principal.basis[:, :10].astype(np.float64)
+    spans = [np.linalg.qr(random.normal(size=(STATES, 60)))[0] for _ in range(200)]
+    drawn = [np.square(span.T @ components).sum() / 10 for span in spans]
+    assert found.held_out[:10].mean() < 0.1
+    assert found.leading() > max(drawn)
+    assert chance not in [each.name for each in found.defects]
+    for units in (1, 5, 60):
+        names = []
+        for _ in range(20):
+            found = rlreps.audit(features[random.permutation(STATES), :units], truth)
+            names.append([each.name for each in found.findings["features"].defects])
+        assert sum(chance in each for each in names) >= 19
+
+
+@pytest.mark.parametrize("units", [3, 8, 20])
+def test_all_lines_state_the_same_share_at_held_out_states(truth, random, units):
+    found = rlreps.audit(random.normal(size=(STATES, units)), truth)
+    summary, chance = found.lines()[:2]
+    assert chance.startswith("no better than chance: ")
+    (stated,) = re.findall(r"(-?\d\.\d+) at held-out states$", summary)
+    assert re.findall(r"R² (-?\d\.\d+)", chance) == [stated]
 
 
 def test_components_that_the_truth_does_not_know_are_not_called_missing(truth, sound, random):
