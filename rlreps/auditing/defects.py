@@ -103,8 +103,8 @@ def find_defects(
             found.append(
                 Defect(
                     "no better than chance",
-                    f"R² {held_out:.3f} of the leading components at held-out states, and no "
-                    "larger share of them in the span than random features of this rank hold",
+                    f"R² {held_out:.3f} of the leading components at held-out states, and a "
+                    "captured share that is not clearly above chance",
                     "check that row i of the features is state i of the truth, and that the "
                     "network saw the truth's observations",
                 )

@@ -164,34 +164,49 @@ class Audit:
         )
 
     def figure(self) -> "Figure":
-        """Draw what is captured: over training for checkpoints, else over k."""
+        """Draw what is captured, and by chance: over training for checkpoints, else over k."""
         several, first = len(self.findings) > 1, next(iter(self.findings.values()))
         k = np.arange(1, len(first.components) + 1)
         if several and all(isinstance(label, int) for label in self.findings):
-            x, x_label, limits = np.array([*self.findings], np.float64), "step", None
+            x, x_label = np.array([*self.findings], np.float64), "step"
             means = {
                 f"leading {some}": [each.leading(some) for each in self.findings.values()]
                 for some in LEADING
                 if some <= len(k)
             }
+            by_chance = {"chance": [each.chance for each in self.findings.values()]}
+            # From zero, so that small changes look small.
+            drawn = max(map(max, [*means.values(), *by_chance.values()]))
+            highest = min(max(1.1 * drawn, 0.01), 1.02)
         else:
-            x, x_label, limits = k.astype(np.float64), "leading components k", (0.0, 1.02)
+            x, x_label, highest = k.astype(np.float64), "leading components k", 1.02
             shares = {str(label): each.components for label, each in self.findings.items()}
             if not several:
                 shares = {
                     "with an intercept": first.components,
                     "without": first.without_intercept,
                     "held-out states": np.maximum(first.held_out, 0.0),
-                    "chance": np.full(len(k), first.chance),
                 }
             means = {name: (np.cumsum(share) / k).tolist() for name, share in shares.items()}
+            by_chance = {
+                str(label) if several else "chance": [each.chance] * len(k)
+                for label, each in self.findings.items()
+            }
         lines = [plotting.Line(label=name, x=x, mean=mean) for name, mean in means.items()]
+        look = {"linestyle": "--", "linewidth": 1.1, "marker": "", "alpha": 0.7}
+        if "chance" in by_chance:
+            look["color"] = plotting.MUTED
+        lines += [
+            plotting.Line(label=name, x=x, mean=mean, variant="chance")
+            for name, mean in by_chance.items()
+        ]
         return plotting.plot_panels(
             [plotting.Panel(title="", lines=lines)],
             x_label=x_label,
             y_label="captured share",
             log_y=False,
-            y_limits=limits,
+            y_limits=(0.0, highest),
+            looks={"chance": look},
         )
 
     def components_figure(self) -> "Figure | None":

@@ -362,7 +362,9 @@ def _legend(
         entries |= handles
     for variant, look in looks.items():
         opacity = max(look.get("alpha", 1.0), 0.5)
-        entries[variant] = Line2D([], [], color=MUTED, **{**look, "alpha": opacity, "marker": ""})
+        entries[variant] = Line2D(
+            [], [], **{"color": MUTED, **look, "alpha": opacity, "marker": ""}
+        )
     if _EACH in entries and len(series) > 1:
         entries[_EACH] = Line2D([], [], color=MUTED, alpha=0.6, linewidth=0.7)
     widest = max(map(len, entries), default=0)

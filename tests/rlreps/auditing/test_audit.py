@@ -598,6 +598,32 @@ def test_tables_and_figures_are_written(truth, sound, tmp_path):
     assert values[1].endswith(",")  # 200 labelled states would be more than half.
 
 
+def lines_of(figure):
+    (axes,) = figure.axes
+    assert axes.get_ylim()[0] == 0.0
+    return [(line.get_label(), line.get_linestyle(), *line.get_data()) for line in axes.lines]
+
+
+def test_the_figure_shows_what_is_captured_by_chance(truth, sound, random):
+    noise = random.normal(size=(STATES, 30))
+    checkpoints = rlreps.audit({0: noise[:, :20], 1000: noise}, truth)
+    *shares, (name, style, steps, heights) = lines_of(checkpoints.figure())
+    assert [each[0] for each in shares] == [f"leading {k}" for k in (1, 2, 5, 10, 20, 50)]
+    assert (name, style) == ("chance", "--")
+    np.testing.assert_array_equal(steps, [0, 1000])
+    np.testing.assert_allclose(heights, [20 / (STATES - 1), 30 / (STATES - 1)])
+    collapsed = rlreps.audit({0: np.ones((STATES, 2)), 1: np.ones((STATES, 2))}, truth)
+    assert lines_of(collapsed.figure())[-1][0] == "chance"
+    *_, (name, style, _, heights) = lines_of(rlreps.audit(sound, truth).figure())
+    assert (name, style) == ("chance", "--")
+    np.testing.assert_allclose(heights, UNITS / (STATES - 1))
+    networks = rlreps.audit({"mine": sound, "noise": noise}, truth).figure()
+    *_, (first, style, _, mine), (second, _, _, theirs) = lines_of(networks)
+    assert (first, second, style) == ("mine", "noise", "--")
+    np.testing.assert_allclose(mine, UNITS / (STATES - 1))
+    np.testing.assert_allclose(theirs, 30 / (STATES - 1))
+
+
 # Recorded data.
 
 
