@@ -38,7 +38,8 @@ def as_real(given: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(given)
     except (RuntimeError, TypeError, ValueError) as error:  # Such as a PyTorch tensor's.
-        raise InputError(f"expected {name} as an array, got {error}") from error
+        hint = ": convert it by .float() first" if "BFloat16" in str(error) else ""
+        raise InputError(f"expected {name} as an array, got {error}{hint}") from error
     if array.dtype.kind in "iufb":
         return array
     require(array.dtype.name == "bfloat16", f"{name} of real numbers", array.dtype.name)

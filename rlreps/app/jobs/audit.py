@@ -92,8 +92,8 @@ class AuditFeatures(Job[Audit]):
     def check(self, context: Context) -> None:
         against = self._against
         rows = against.num_states if isinstance(against, GroundTruth) else len(against)
-        for label, array in self._read.items():
-            as_features(array, label, rows)
+        for path, array in zip(self.features, self._read.values(), strict=True):
+            as_features(array, path.name, rows)
 
     def compute(self, folder: RunFolder, context: Context) -> Audit:
         return audit(self._read, self._against, discount=self.discount, seed=self.seed)

@@ -51,8 +51,10 @@ def load(name: str | Path) -> "GroundTruth":
                 truth, error=None if sampled is None else sampled.noise_floor
             )
         names = ", ".join(released_names())
+        hint = f"; rlreps worlds truth {name} --out STORE makes a store of a world's file"
         raise InputError(
             f"expected a released ground truth ({names}) or a store, got {str(name)!r}"
+            + hint * Path(name).is_file()
         )
     place = importlib.resources.files("rlreps.data") / f"{name}{_SUFFIX}"
     with importlib.resources.as_file(place) as file:

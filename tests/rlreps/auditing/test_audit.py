@@ -189,6 +189,15 @@ def test_brain_floats_are_features(truth, sound):
     assert found.leading() == expected
 
 
+def test_brain_floats_of_pytorch_are_refused_with_the_remedy(truth):
+    class Tensor:  # As torch.zeros(STATES, 2, dtype=torch.bfloat16), which NumPy cannot read.
+        def __array__(self, *_, **__):
+            raise TypeError("Got unsupported ScalarType BFloat16")
+
+    with pytest.raises(InputError, match=r"unsupported ScalarType BFloat16: .*\.float\(\)"):
+        rlreps.audit(Tensor(), truth)
+
+
 @pytest.mark.parametrize("mean", [1e4, 1e6, 1e7])
 def test_a_large_mean_in_single_precision_is_an_offset_and_no_collapse(truth, sound, mean):
     features = (sound + mean).astype(np.float32)
@@ -805,8 +814,22 @@ def test_the_command_refuses_features_that_do_not_fit_before_any_file(
     with pytest.raises(SystemExit) as left:
         main([*words, "--out", str(tmp_path / "page")])
     assert left.value.code == 2
-    assert "expected " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "expected " in told
+    assert "features 'mine.npy'" in told
     assert not (tmp_path / "page").exists()
+
+
+def test_the_command_tells_how_to_store_the_truth_of_a_world(sound, tmp_path, capsys):
+    np.save(tmp_path / "mine.npy", sound)
+    world = World.from_arrays(next_states=np.zeros((4, 1), int), rewards=np.zeros((4, 1)))
+    path = world.save(tmp_path / "game.npz")
+    words = ["audit", str(tmp_path / "mine.npy"), "--truth", str(path)]
+    with pytest.raises(SystemExit):
+        main([*words, "--out", str(tmp_path / "page")])
+    told = capsys.readouterr().err
+    assert f"or a store, got '{path}'" in told
+    assert f"rlreps worlds truth {path} --out STORE" in told
 
 
 def test_the_command_refuses_other_files(tmp_path, capsys):
