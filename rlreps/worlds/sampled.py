@@ -40,7 +40,6 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.save_matrix import create_matrix, save_matrix
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
-from rlreps.worlds.copies import COUNTERS
 from rlreps.worlds.saved_states import SavedStates
 
 # A round of visits is so many copies times steps; rounds end at so many distinct states for each
@@ -67,7 +66,7 @@ class StateSampling(RolloutSettings):
         quantile: Share of the states at which an indicator is 0 (Farebrother et al. 2023 tune
             thresholds to a share, too). Other families do not use it.
         counters: Fields of a state that count steps; states that differ in them alone are the same.
-            In an environment of Gymnasium, attributes, which keep their value of the first reset.
+            In an environment of Gymnasium, attributes.
     """
 
     horizon: int = interval(f"[1, {LONGEST_HORIZON}]", 40)
@@ -268,7 +267,7 @@ def _prepare(
             most_distinct=_PLENTY * sampling.states,
             seed=sampling.seed,
             policy=policy,
-            counters=(*COUNTERS, *sampling.counters),
+            alike=sampling.counters,
             save=save,
             restore=restore,
             progress=progress,

@@ -21,7 +21,7 @@ from rlreps.successor.fitting.recording import Policy
 from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.measure.settings import RolloutSettings
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-from rlreps.worlds.copies import COUNTERS, OwnCopies, StateCopies, state_copies
+from rlreps.worlds.copies import OwnCopies, StateCopies, state_copies
 
 _TRIED, _APART = 16, 8
 """Number of steps that are repeated from saved states, and every which one of an episode it is."""
@@ -53,7 +53,7 @@ class SavedStates:
         most_distinct: int,
         seed: int = 0,
         policy: Policy | None = None,
-        counters: Sequence[str] = COUNTERS,
+        alike: Sequence[str] = (),
         save: Callable[[Any], Any] | None = None,
         restore: Callable[[Any, Any], object] | None = None,
         progress: Progress = no_progress,
@@ -67,8 +67,7 @@ class SavedStates:
             most_distinct: Number of distinct states at which the search ends.
             seed: Seed of the first reset, of actions and of the draw.
             policy: (observation, generator) → action; None draws from the action space.
-            counters: Names of attributes that count steps: they keep their value of the first
-                reset, and tell no states apart.
+            alike: Names of attributes that tell no states apart.
             save: Environment → its state; None copies all attributes.
             restore: (environment, state) → nothing; puts the environment into a saved state.
             progress: Shows the number of distinct states that have been visited.
@@ -80,12 +79,13 @@ class SavedStates:
         single = isinstance(environment, gymnasium.Env)
         require(single, "a single environment (gymnasium.make)", type(environment).__name__)
         self._environment, self._policy, self._seed = environment, policy, seed
+        self._alike = frozenset(alike)
         with own_code("an environment and a policy that take steps"):
             # Wrappers and environments may set attributes in their first steps.
             environment.reset(seed=seed)
             environment.step(environment.action_space.sample())
             seen = self._seen(environment.reset(seed=seed)[0])
-            self._copies = state_copies(environment, save, restore, counters=counters)
+            self._copies = state_copies(environment, save, restore)
             saved = self._copies.save(environment)
             size = 3 * seen.nbytes + (len(saved) if isinstance(saved, bytes) else 0)
             require_memory(f"{num_states:,} saved states", num_states * size)
@@ -152,8 +152,9 @@ class SavedStates:
             if hash(saved) in copies:
                 return False
             copies.add(hash(saved))
-        key, before = hash(self._copies.key(saved)), len(states)
-        states.add(key)
+        before, parts = len(states), self._copies.parts(saved)
+        telling = tuple(item for item in parts.items() if item[0][1] not in self._alike)
+        states.add(hash(telling if parts else self._copies.key(saved)))
         return len(states) > before
 
     def sampler(

@@ -147,6 +147,34 @@ def test_states_are_drawn_from_all_visits():
     assert found.observations.mean() == pytest.approx(visits / 2, abs=4 * visits / np.sqrt(12 * 50))
 
 
+class Clocked(Walk):
+    """Goes round five places with a clock, by steps that are counted in an attribute."""
+
+    of_seed = staticmethod(np.random.default_rng)
+
+    def reset(self, *, seed=None, options=None):
+        found = super().reset(seed=seed)
+        self.time = self.place = 0
+        return np.zeros(1, np.float32), found[1]
+
+    def step(self, action):
+        self.time += 1
+        self.place = self.time % 5
+        return np.array([self.place], np.float32), 0.0, False, False, {}
+
+
+def test_an_attribute_that_tells_no_states_apart_is_restored():
+    few = dataclasses.replace(SMALL, states=5, rollouts=2, horizon=3)
+    found = sample_truth(Clocked(), few)
+    starts = found.observations[:, 0].astype(int)
+    assert sorted(starts) == [*range(5)]
+    family = with_sizes(few.cumulants, num_inputs=1)
+    params = sampled._draw_cumulants(family, few, jnp.asarray(found.observations))
+    values = np.asarray(family.apply(params, jnp.arange(5, dtype=jnp.float32)[:, None]))
+    expected = sum(few.discount**time * values[(starts + time) % 5] for time in range(3))
+    np.testing.assert_allclose(found.estimates.rows, expected, atol=1e-5)
+
+
 class Emulator:
     """An emulator that cannot be pickled and clones its state."""
 
