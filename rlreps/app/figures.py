@@ -160,7 +160,10 @@ def _telling_places(
         sums = np.zeros((grid.num_cells, components.shape[1]))
         np.add.at(sums, cells, components)
         counts = np.bincount(cells, minlength=grid.num_cells)[:, None]
-        found.append((float((sums**2 / np.maximum(counts, 1)).sum()), grid, cells))
+        # Adjusted for the number of cells, since means over more cells explain more by chance.
+        unexplained = components.shape[1] - float((sums**2 / np.maximum(counts, 1)).sum())
+        left = max(1, len(numbers) - np.count_nonzero(counts))
+        found.append((-unexplained / left, grid, cells))
     return max(found, key=lambda each: each[0])[1:]
 
 

@@ -201,7 +201,8 @@ def sample_world(
     require_interval("epsilon", epsilon, "[0, 1]")
     follow: Any = None if policy == "uniform" else _agent_policy(Path(policy), env, epsilon)
     environment: Any = load_compiled_environment(AgentConfig(environment=env))
-    if environment is None:
+    on_host = environment is None
+    if on_host:
         environment = _as_agents_see(make_environment(env), env)
         follow = None if follow is None else _on_host(follow, environment.action_space)
     about = {"game": env, "policy": policy, **({} if follow is None else {"epsilon": epsilon})}
@@ -217,16 +218,17 @@ def sample_world(
     varied = numbers[:, np.ptp(numbers, axis=0) > 0]
     # As many numbers as states fit anything.
     telling = varied.shape[1] < truth.num_states - 1
-    transitions = sampling.transitions * computed // sampling.states
+    # Episodes of Gymnasium end earlier, by how much is not counted.
+    transitions = None if on_host else sampling.transitions * computed // sampling.states
     return {
         "path": str(store.path),
         "states": truth.num_states,
         "computed_states": computed,
         "aliased": store.settings["aliased"],
         "tasks": sampling.tasks,
-        "transitions": sampling.transitions,
+        "transitions": None if on_host else sampling.transitions,
         "seconds": round(seconds, 1),
-        "transitions_per_second": round(transitions / seconds) if computed else None,
+        "transitions_per_second": round(transitions / seconds) if transitions else None,
         "components": shown,
         "noise_floor": round(float(truth.error[shown - 1]), 5),
         "energy_captured": round(float(truth.principal.energy_captured()[shown - 1]), 4),
@@ -253,7 +255,9 @@ def _as_agents_see(environment: Any, name: str) -> Any:
     mapped: Any = map_observations(space, name)
     shape, dtype, see = mapped
     seen = gymnasium.spaces.Box(0, 255, shape, dtype)
-    return gymnasium.wrappers.TransformObservation(environment, lambda raw: see(raw[None])[0], seen)
+    return gymnasium.wrappers.TransformObservation(
+        environment, lambda raw: see(np.asarray(raw)[None])[0], seen
+    )
 
 
 def _on_host(policy: JaxPolicy, actions: Any) -> Policy:

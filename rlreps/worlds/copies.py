@@ -4,10 +4,12 @@ What an environment and its wrappers hold is copied at once, by a pickle in memo
 references between objects survive a copy: the door that a task waits for stays the door in the
 grid. Spaces, random generators, functions, modules, renderers and the environment itself are not
 copied. Of an object with ``cloneState`` and ``restoreState``, such as an emulator of Atari, the
-clone is copied, without its random numbers.
+clone is copied, without its random numbers. MuJoCo's model is not copied.
 """
 
+import hashlib
 import io
+import math
 import pickle
 import random
 import types
@@ -59,7 +61,9 @@ class _Pickler(pickle.Pickler):
         if not clones and type(obj) not in self._constant and not _is_shared(type(obj)):
             return None
         self._known[id(obj)] = obj
-        return id(obj), obj.cloneState() if clones else None
+        if not clones:
+            return id(obj), None
+        return id(obj), obj.cloneState(include_rng=bool(self._copied))
 
 
 _KNOWN: dict[type, bool] = {}
@@ -69,8 +73,10 @@ def _is_shared(kind: type) -> bool:
     """Tell whether objects of a type are not copied; this is asked of every object."""
     known = _KNOWN.get(kind)
     if known is None:
-        package = kind.__module__.partition(".")[0]
-        known = _KNOWN[kind] = issubclass(kind, _SHARED) or package in _RENDERERS
+        package = str(getattr(kind, "__module__", "")).partition(".")[0]
+        # A model is large and hardly ever changed while it is used.
+        model = (package, kind.__name__) == ("mujoco", "MjModel")
+        known = _KNOWN[kind] = issubclass(kind, _SHARED) or package in _RENDERERS or model
     return known
 
 
@@ -80,10 +86,13 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: io.BytesIO, known: dict[int, Any], *, restore: bool) -> None:
         super().__init__(stream)
         self._known, self._restore = known, restore
+        self.generators: dict[int, Any] = {}
 
     def persistent_load(self, pid: tuple[int, Any]) -> Any:
         number, clone = pid
         found = self._known[number]
+        if isinstance(found, GENERATORS):
+            self.generators[number] = found
         if clone is None:
             return found
         if not self._restore:
@@ -103,6 +112,7 @@ class OwnCopies:
     ) -> None:
         """See ``enumerate_states`` for the functions."""
         self.save, self.restore = save, restore
+        self.generators: list[Any] = []
         self.key = canonical if key is None else key
 
     def parts(self, state: Any) -> Mapping[tuple[int, str], Hashable]:
@@ -118,6 +128,7 @@ class StateCopies:
         counters: Names of attributes that keep their value at the start.
         constant: Types whose objects never change; they are not copied.
         random: Whether random generators are copied, too.
+        generators: Random generators that the state that was restored last holds, in its order.
     """
 
     def __init__(
@@ -133,6 +144,7 @@ class StateCopies:
         while isinstance(self._layers[-1], gymnasium.Wrapper):
             self._layers.append(self._layers[-1].env)
         self._known: dict[int, Any] = {}
+        self.generators: list[Any] = []
         self._fixed = [
             {name: vars(layer)[name] for name in counters if name in vars(layer)}
             for layer in self._layers
@@ -159,7 +171,9 @@ class StateCopies:
 
     def restore(self, env: Any, state: bytes) -> None:
         """Put the environment into a state."""
-        held = _Unpickler(io.BytesIO(state), self._known, restore=True).load()
+        unpickler = _Unpickler(io.BytesIO(state), self._known, restore=True)
+        held = unpickler.load()
+        self.generators = [*unpickler.generators.values()]
         for layer, values in zip(self._layers, held, strict=True):
             vars(layer).clear()
             vars(layer).update(values)
@@ -177,6 +191,23 @@ class StateCopies:
             for layer, values in enumerate(held)
             for name, value in sorted(values.items())
         }
+
+
+def digest_of_key(key: Hashable) -> bytes:
+    """Return a digest of a key: equal for equal keys, and as good as never for others.
+
+    ``hash`` is none: Python's hashes of −1 and −2 are equal.
+    """
+    return hashlib.blake2b(_spelled(key).encode(), digest_size=16).digest()
+
+
+def _spelled(key: Hashable) -> str:
+    """Spell a key so that numbers of one value are spelled alike, whatever their type."""
+    if isinstance(key, tuple):
+        return f"({','.join(map(_spelled, key))})"
+    if isinstance(key, bool | int | float) and math.isfinite(key) and key == int(key):
+        return str(int(key))
+    return repr(key)
 
 
 def state_copies(

@@ -5,6 +5,7 @@ An environment on the host has no state that a program could hold: it is saved a
 (seed, number of the state, rollout).
 """
 
+import hashlib
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
@@ -21,10 +22,10 @@ from rlreps.successor.fitting.recording import Policy
 from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.measure.settings import RolloutSettings
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-from rlreps.worlds.copies import OwnCopies, StateCopies, state_copies
+from rlreps.worlds.copies import OwnCopies, StateCopies, digest_of_key, state_copies
 
-_TRIED, _APART = 16, 8
-"""Number of steps that are repeated from saved states, and every which one of an episode it is."""
+_TRIED, _STEPS = 16, 8
+"""Number of saved states from which steps are repeated, and of steps from each."""
 
 _BATCH, _NUMBERS = 512, 2**25
 """Most observations, and most numbers in them, whose cumulants are computed at a time."""
@@ -82,6 +83,7 @@ class SavedStates:
         self._alike = frozenset(alike)
         with own_code("an environment and a policy that take steps"):
             # Wrappers and environments may set attributes in their first steps.
+            environment.action_space.seed(seed)
             environment.reset(seed=seed)
             environment.step(environment.action_space.sample())
             seen = self._seen(environment.reset(seed=seed)[0])
@@ -92,10 +94,11 @@ class SavedStates:
             with progress("visits", total=most_distinct, unit="distinct states") as advance:
                 limits = (num_states, most_visits, most_distinct)
                 self._visits = self._walk(seen, limits, advance)
-            repeated = self._repeat(state_copies(environment, save, restore, random=True))
+            whole = state_copies(environment, save, restore, counters=(), random=True)
+            repeated = self._repeat(whole)
         if 2 * repeated < _TRIED:
             warnings.warn(
-                f"only {repeated} of {_TRIED} steps from saved states lead where they led before: "
+                f"steps from only {repeated} of {_TRIED} saved states lead where they led before: "
                 "the environment keeps a part of its state, or of its random numbers, where copies "
                 "do not reach, and rollouts may not start in their state",
                 UserWarning,
@@ -120,8 +123,8 @@ class SavedStates:
         environment, generator = self._environment, np.random.default_rng(self._seed)
         environment.action_space.seed(self._seed)
         kept: dict[int, _Visit] = {}
-        copies: set[int] = set()
-        states: set[int] = set()
+        copies: set[bytes] = set()
+        states: set[bytes] = set()
         for _ in range(most_visits):
             saved = self._copies.save(environment)
             action = self._act(seen, generator)
@@ -145,16 +148,17 @@ class SavedStates:
             )
         return list(kept.values())
 
-    def _is_new(self, saved: Any, copies: set[int], states: set[int]) -> bool:
-        """Tell whether a state has not been seen, by hashes of 64 bits, and remember it."""
+    def _is_new(self, saved: Any, copies: set[bytes], states: set[bytes]) -> bool:
+        """Tell whether a state has not been seen, by digests, and remember it."""
         if isinstance(saved, bytes):
             # Equal copies are equal states, and quick to compare.
-            if hash(saved) in copies:
+            copy = hashlib.blake2b(saved, digest_size=16).digest()
+            if copy in copies:
                 return False
-            copies.add(hash(saved))
+            copies.add(copy)
         before, parts = len(states), self._copies.parts(saved)
         telling = tuple(item for item in parts.items() if item[0][1] not in self._alike)
-        states.add(hash(telling if parts else self._copies.key(saved)))
+        states.add(digest_of_key(telling if parts else self._copies.key(saved)))
         return len(states) > before
 
     def sampler(
@@ -173,8 +177,7 @@ class SavedStates:
         sequence = np.random.SeedSequence([self._seed, number, rollout])
         generator = np.random.Generator(np.random.PCG64(sequence))
         self._copies.restore(self._environment, visit.saved)
-        bits = np.random.PCG64(sequence.spawn(1)[0])
-        self._environment.unwrapped.np_random = np.random.Generator(bits)
+        self._seed_generators(sequence)
         self._environment.action_space.seed(int(generator.integers(2**31)))
         found = [visit.observation]
         with own_code("an environment and a policy that take steps"):
@@ -192,6 +195,20 @@ class SavedStates:
                     )
         return found
 
+    def _seed_generators(self, sequence: np.random.SeedSequence) -> None:
+        """Seed all generators of the restored state, and the environment's own, in place."""
+        known = {id(each): each for each in self._copies.generators}
+        own = self._environment.unwrapped.np_random
+        for each in {**known, id(own): own}.values():
+            words = sequence.spawn(1)[0].generate_state(8)
+            if isinstance(each, np.random.Generator):
+                bits: Any = each.bit_generator
+                bits.state = type(bits)(words).state
+            elif isinstance(each, np.random.RandomState):
+                each.seed(words)
+            else:
+                each.seed(words.tobytes())
+
     def _act(self, seen: npt.NDArray[Any], generator: np.random.Generator) -> Any:
         if self._policy is None:
             return self._environment.action_space.sample()
@@ -205,28 +222,37 @@ class SavedStates:
         return np.array(as_real(observation, "an observation"))
 
     def _repeat(self, copies: StateCopies | OwnCopies) -> int:
-        """Count steps from saved states that lead where they led before, out of ``_TRIED``.
+        """Count saved states whose steps lead where they led before, out of ``_TRIED``.
 
         Args:
             copies: Copies of states with their random generators.
         """
         environment, generator = self._environment, np.random.default_rng(self._seed)
         seen, tried = self._seen(environment.reset(seed=self._seed)[0]), []
-        for step in range(_TRIED * _APART):
+        for _ in range(_TRIED):
             random = dict(environment.unwrapped.np_random.bit_generator.state)
-            saved, action = copies.save(environment), self._act(seen, generator)
-            raw, _, terminated, truncated, _ = environment.step(action)
-            following = self._seen(raw)
-            if step % _APART == _APART - 1:
-                tried.append((saved, random, action, following))
-            over = terminated or truncated
-            seen = self._seen(environment.reset()[0]) if over else following
+            saved, path = copies.save(environment), []
+            for _ in range(_STEPS):
+                action = self._act(seen, generator)
+                raw, reward, terminated, truncated, _ = environment.step(action)
+                seen, over = self._seen(raw), bool(terminated or truncated)
+                path.append((action, seen, (reward, over)))
+                if over:
+                    seen = self._seen(environment.reset()[0])
+                    break
+            tried.append((saved, random, path))
         same = 0
-        for saved, random, action, following in tried:
+        # Backwards: in their own order, a state that is not restored would be where it was.
+        for saved, random, path in reversed(tried):
             copies.restore(environment, saved)
             environment.unwrapped.np_random.bit_generator.state = random
-            same += np.array_equal(self._seen(environment.step(action)[0]), following)
+            same += all(self._leads_to(*step) for step in path)
         return same
+
+    def _leads_to(self, action: Any, seen: npt.NDArray[Any], outcome: tuple[Any, bool]) -> bool:
+        raw, reward, terminated, truncated, _ = self._environment.step(action)
+        found = (reward, bool(terminated or truncated))
+        return np.array_equal(self._seen(raw), seen) and found == outcome
 
 
 class SavedStateSampler(RowEstimator):

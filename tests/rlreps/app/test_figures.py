@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlreps.app.figures import plot_learned_components
+from rlreps.app.figures import _telling_places, plot_learned_components
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.worlds.sampled import SampledTruth
 
@@ -50,3 +50,18 @@ def test_states_are_drawn_in_their_order_where_no_two_numbers_place_them(numbers
         observations = np.random.default_rng(0).normal(size=(30, numbers)).astype(np.float32)
     figure = plot_learned_components(sampled(observations), {}, 2)
     assert figure.get_supxlabel() == "state"
+
+
+def test_numbers_of_few_values_are_not_passed_over_for_finer_ones():
+    generator = np.random.default_rng(0)
+    chosen = 0
+    for _ in range(8):
+        coarse = generator.integers(3, size=(400, 2))
+        noise = generator.normal(size=(400, 3))
+        component = coarse[:, 0] * coarse[:, 1] + 1.5 * generator.normal(size=400)
+        component -= component.mean()
+        observations = np.column_stack([noise, coarse]).astype(np.float32)
+        columns = (component / np.linalg.norm(component))[:, None]
+        grid, _ = _telling_places(observations, columns)
+        chosen += grid.names == ("number 4 of the observation", "number 5 of the observation")
+    assert chosen >= 7

@@ -332,6 +332,8 @@ def test_a_table_is_refused_where_wrappers_or_steps_say_otherwise():
             InputError, match=f"without a wrapper .*, got '{type(changed).__name__}'"
         ):
             World.from_gymnasium_table(changed)
+    counted = gymnasium.wrappers.RecordEpisodeStatistics(lake)
+    assert World.from_gymnasium_table(counted).num_states == 16
     fickle = gymnasium.make(newest("Taxi"), fickle_passenger=True, fickle_probability=0.3)
     with pytest.raises(InputError, match=r"steps that P\[\d+\]\[\d\] lists"):
         World.from_gymnasium_table(fickle)

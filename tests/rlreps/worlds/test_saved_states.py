@@ -16,6 +16,8 @@ from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.errors import InputError
 from rlreps.worlds import StateSampling, World, sample_truth, sampled
+from rlreps.worlds.copies import digest_of_key
+from rlreps.worlds.saved_states import SavedStates
 
 SMALL = StateSampling(
     states=10,
@@ -147,6 +149,44 @@ def test_states_are_drawn_from_all_visits():
     assert found.observations.mean() == pytest.approx(visits / 2, abs=4 * visits / np.sqrt(12 * 50))
 
 
+class Luck:
+    """A part of a game that shares the environment's generator."""
+
+    def __init__(self, generator):
+        self.generator = generator
+
+
+class Sharing(Walk):
+    of_seed = staticmethod(np.random.default_rng)
+    luck = property(lambda self: self.part.generator.random())
+
+    def reset(self, *, seed=None, options=None):
+        found = super().reset(seed=seed)
+        self.part = Luck(self.np_random)
+        return found
+
+
+@pytest.mark.parametrize("of_seed", [None, random.Random, np.random.RandomState])
+def test_a_rollout_has_the_same_bits_whatever_rollouts_came_before(of_seed):
+    class Own(Sharing if of_seed is None else Walk):
+        pass
+
+    if of_seed is not None:
+        Own.of_seed = staticmethod(of_seed)
+    states = SavedStates(Own(), num_states=3, most_visits=200, most_distinct=48)
+    first, other = (np.array(states.rollout(1, number, 30)) for number in (0, 1))
+    assert not np.array_equal(first, other)
+    states.rollout(2, 0, 5)
+    np.testing.assert_array_equal(states.rollout(1, 0, 30), first)
+
+
+def test_states_of_minus_one_and_minus_two_are_two():
+    assert digest_of_key(((0, "place"), -1)) != digest_of_key(((0, "place"), -2))
+    assert digest_of_key(((0, "place"), -1)) == digest_of_key(((0, "place"), -1.0))
+    assert digest_of_key((True, 0.0)) == digest_of_key((1, -0.0))
+    assert digest_of_key((1, (2,))) != digest_of_key((1, 2))
+
+
 class Clocked(Walk):
     """Goes round five places with a clock, by steps that are counted in an attribute."""
 
@@ -181,7 +221,7 @@ class Emulator:
     def __init__(self):
         self.place, self.held = 3, (each for each in ())
 
-    def cloneState(self):  # noqa: N802
+    def cloneState(self, *, include_rng=False):  # noqa: N802
         return (self.place,)
 
     def restoreState(self, state):  # noqa: N802
@@ -214,6 +254,7 @@ class Elsewhere(Walk):
     """Keeps its place in an attribute of its class."""
 
     of_seed = staticmethod(np.random.default_rng)
+    luck = property(lambda self: self.np_random.random())
     kept = Emulator()
     place = property(
         lambda self: Elsewhere.kept.place,
@@ -227,7 +268,7 @@ class Elsewhere(Walk):
 
 def test_a_warning_tells_that_copies_do_not_reach_the_state():
     few = dataclasses.replace(SMALL, rollouts=2, horizon=2)
-    with pytest.warns(UserWarning, match=r"only \d of 16 steps from saved states lead"):
+    with pytest.warns(UserWarning, match=r"steps from only \d of 16 saved states lead"):
         sample_truth(Elsewhere(), few)
     given = {
         "save": lambda env: env.unwrapped.place,
@@ -273,6 +314,12 @@ def test_worlds_sample_takes_games_of_gymnasium_and_an_agent_s_policy(tmp_path, 
     few = "--steps 1500 --evaluate-every 500 --evaluation-episodes 2"
     main(words(f"agent train --env CartPole-v1 --out {run} {few}"))
     capsys.readouterr()
+    lake = (
+        f"worlds sample --env FrozenLake-v1 --states 5 --tasks 8 --rollouts 2 --out {tmp_path}/lake"
+    )
+    main(words(lake))
+    told = json.loads(capsys.readouterr().out)
+    assert (told["states"], told["transitions"]) == (5, None)
     for policy in ("uniform", run):
         out = tmp_path / f"store-{policy == run}"
         small = "--states 20 --tasks 16 --rollouts 8 --horizon 10"
