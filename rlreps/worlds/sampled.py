@@ -150,8 +150,8 @@ def sample_truth(
     """Draw states that a policy visits, and estimate discounted sums of cumulants from each.
 
     Every random number is keyed by (seed, number of the state, rollout block, step); in an
-    environment of Gymnasium, by (seed, number of the state, rollout), apart from random numbers
-    that the environment does not take from its ``np_random``.
+    environment of Gymnasium, by (seed, number of the state, rollout), apart from random numbers of
+    generators that its state does not hold, such as an emulator's.
 
     Args:
         environment: Any compiled environment: PuddleWorld, ``world.environment()``, gymnax, or one

@@ -168,7 +168,8 @@ class World:
                 world's row, whose number in the environment is in ``about["states"]``.
 
         Raises:
-            InputError: If the environment has no table.
+            InputError: If the environment has no table, a wrapper that may change what it says, or
+                steps that it does not list.
         """
         return cls.from_arrays(**read_table(env, observe))
 
