@@ -392,10 +392,11 @@ def _making(name: str) -> Iterator[None]:
     with own_code(f"an environment that can be made from {name!r}"):
         try:
             yield
-        except gymnasium.error.NameNotFound as error:
+        except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
+            got = f"{type(error).__name__}: {error}"
             raise InputError(
-                f"expected an environment that can be made from {name!r}, got NameNotFound: "
-                f"{error} If another package registers it, name its module, too (MODULE:{name})"
+                f"expected an environment that can be made from {name!r}, got {got} If another "
+                f"package registers it, name its module, too (MODULE:{name})"
             ) from error
 
 
