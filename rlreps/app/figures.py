@@ -22,6 +22,7 @@ from rlreps.app.options import Choice
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_positive
 from rlreps.plotting.images import as_frames
+from rlreps.plotting.maps import cell_means
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
@@ -40,7 +41,7 @@ from rlreps.training.stored import ground_truth_for
 
 MOST_DRAWN_BINS = 1000
 
-_MOST_NUMBERS, _STATES_A_CELL = 60, 4
+_MOST_NUMBERS, _STATES_A_CELL = 30, 4
 """Most numbers of an observation among which two are chosen for maps, and states in a cell."""
 
 
@@ -152,19 +153,18 @@ def _telling_places(
     if not 2 <= len(varied) <= _MOST_NUMBERS:
         return None
     most = max(4, round(math.sqrt(len(numbers) / _STATES_A_CELL)))
-    found = []
-    for pair in itertools.combinations(varied, 2):
+
+    def place(pair: tuple[int, int]) -> tuple[float, BoxGrid, np.ndarray]:
         names = [f"number {i + 1} of the observation" for i in pair]
         grid = BoxGrid.spanning(numbers[:, pair], names, most=most)
         cells = np.asarray(grid.cell(numbers[:, pair]))
-        sums = np.zeros((grid.num_cells, components.shape[1]))
-        np.add.at(sums, cells, components)
-        counts = np.bincount(cells, minlength=grid.num_cells)[:, None]
+        means = cell_means(components, cells, grid.num_cells)
+        unexplained = float(np.square(components - means[cells]).sum())
         # Adjusted for the number of cells, since means over more cells explain more by chance.
-        unexplained = components.shape[1] - float((sums**2 / np.maximum(counts, 1)).sum())
-        left = max(1, len(numbers) - np.count_nonzero(counts))
-        found.append((-unexplained / left, grid, cells))
-    return max(found, key=lambda each: each[0])[1:]
+        return unexplained / max(1, len(numbers) - len(np.unique(cells))), grid, cells
+
+    _, grid, cells = min(map(place, itertools.combinations(varied, 2)), key=lambda each: each[0])
+    return grid, cells
 
 
 def aligned_components(

@@ -100,7 +100,7 @@ def plot_components(
     maps = {}
     for name, table in tables.items():
         if table.ndim == 2 and len(table) == len(places):
-            table = _cell_means(table, places, grid.num_cells)
+            table = cell_means(table, places, grid.num_cells)
         require(
             table.shape == (grid.num_cells, *widths) and table.size > 0,
             f"{name!r} to be [{grid.num_cells}, k] with one k for all sets",
@@ -145,7 +145,7 @@ def plot_components(
     return figure
 
 
-def _cell_means(table: DoubleArray, places: npt.NDArray[Any], num_cells: int) -> DoubleArray:
+def cell_means(table: npt.NDArray[Any], places: npt.NDArray[Any], num_cells: int) -> DoubleArray:
     """Average the rows [n, k] of each cell, [cells, k]; NaN in a cell without a row."""
     counts = np.bincount(places, minlength=num_cells)[:, None]
     sums = np.zeros((num_cells, table.shape[1]))
@@ -203,7 +203,7 @@ def plot_slices(
             if cosines and name in cosines and name not in told:
                 matches[label] = cosines[name]
                 told.add(name)
-            maps[label] = _cell_means(table[here], at[here], plane.num_cells)
+            maps[label] = cell_means(table[here], at[here], plane.num_cells)
     return plot_components(maps, grid=plane, cosines=matches)
 
 

@@ -214,8 +214,8 @@ class _Search:
     def _growing(self) -> str:
         """Name an attribute that may count steps or be random.
 
-        Of the attributes that change most often from a state to the next new one, it is the one
-        with fewest values: breadth first, many states have taken as many steps.
+        Among the attributes that change most often between a state and the next new state, name the
+        attribute with the fewest values: breadth first, many states have taken as many steps.
         """
         values: dict[tuple[int, str], set[Hashable]] = {}
         changes: Counter[tuple[int, str]] = Counter()
@@ -383,8 +383,8 @@ def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> d
 def _require_followed(inner: Any, table: Any) -> None:
     """Play at random; refuse a step that the table does not list.
 
-    Nothing is told by an environment that cannot be played, by one that would draw each step for a
-    person, and by observations that are no states of the table.
+    Environments pass unplayed if they cannot be played, if they draw each step for a person, or if
+    their observations are not states of the table.
     """
     if getattr(inner, "render_mode", None) == "human":
         return
@@ -402,7 +402,8 @@ def _played(
     inner: Any, table: Any, actions: np.random.Generator
 ) -> Iterator[tuple[int, int, tuple[int, float, bool]]]:
     """Yield states, actions and outcomes of random play."""
-    with contextlib.suppress(TypeError, ValueError):
+    # A table is read without playing: whatever a step raises, the table is not refused for it.
+    with contextlib.suppress(Exception):
         state, _ = inner.reset(seed=0)
         for _ in range(_MOST_CHECKED):
             if not isinstance(state, int | np.integer) or state not in table:

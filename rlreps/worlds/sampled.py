@@ -161,7 +161,7 @@ def sample_truth(
         policy: (key, observation) → action, which visits states and follows rollouts; in an
             environment of Gymnasium (observation, generator) → action. None is uniformly random.
         save: Environment of Gymnasium → its state; None copies all of its attributes. Random
-            generators of NumPy are no part of a state.
+            generators do not belong to a state.
         restore: (environment, state) → nothing; puts it into a saved state.
         about: More settings to record, such as the name of the environment.
         progress: Shows the progress of the rollouts.
@@ -171,20 +171,18 @@ def sample_truth(
             distinct states among the visits, or more than the memory holds.
     """
     sampling = StateSampling() if sampling is None else sampling
-    found = _prepare(environment, sampling, policy, save, restore, about, progress)
-    count = sampling.states
-    blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
-    rows, half = (np.empty((count, sampling.tasks), np.float32) for _ in range(2))
-    with progress("rollouts", total=count, unit="states") as advance:
-        for block, part in zip(blocks, found.sampler.row_blocks(blocks), strict=True):
-            rows[block.start : block.stop] = part.rows
-            half[block.start : block.stop] = part.half_difference
-            advance(len(block))
-    return SampledTruth(
-        estimates=RowEstimates(rows, half),
-        observations=found.observations,
-        settings=found.settings,
+    found = _prepare(
+        environment, sampling, progress, policy=policy, save=save, restore=restore, about=about
     )
+    count, parts = sampling.states, []
+    blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
+    with progress("rollouts", total=count, unit="states") as advance:
+        for part in found.sampler.row_blocks(blocks):
+            parts.append(part)
+            advance(len(part.rows))
+    estimates = RowEstimates(*map(np.concatenate, zip(*parts, strict=True)))
+    _, observations, settings = found
+    return SampledTruth(estimates=estimates, observations=observations, settings=settings)
 
 
 def sample_to_store(
@@ -192,11 +190,8 @@ def sample_to_store(
     environment: Environment | gymnasium.Env[Any, Any],
     sampling: StateSampling | None = None,
     *,
-    policy: JaxPolicy | Policy | None = None,
-    save: Callable[[Any], Any] | None = None,
-    restore: Callable[[Any, Any], object] | None = None,
-    about: Mapping[str, Any] | None = None,
     progress: Progress = no_progress,
+    **options: Any,
 ) -> tuple[MatrixStore, int]:
     """Store what ``sample_truth`` estimates, in blocks of 25 states; run again to resume.
 
@@ -204,11 +199,8 @@ def sample_to_store(
         path: A folder that is new or empty, or holds the same truth, complete or not.
         environment: As for ``sample_truth``.
         sampling: As for ``sample_truth``.
-        policy: As for ``sample_truth``.
-        save: As for ``sample_truth``.
-        restore: As for ``sample_truth``.
-        about: As for ``sample_truth``.
         progress: As for ``sample_truth``.
+        options: ``policy``, ``save``, ``restore`` and ``about``, as for ``sample_truth``.
 
     Returns:
         The store, and the number of states that were missing from it.
@@ -217,7 +209,7 @@ def sample_to_store(
         InputError: As for ``sample_truth``, or if the path holds something else.
     """
     sampling = StateSampling() if sampling is None else sampling
-    found = _prepare(environment, sampling, policy, save, restore, about, progress)
+    found = _prepare(environment, sampling, progress, **options)
     store = create_matrix(
         path,
         (sampling.states, sampling.tasks),
@@ -251,11 +243,12 @@ class _Prepared(NamedTuple):
 def _prepare(
     environment: Any,
     sampling: StateSampling,
-    policy: Any,
-    save: Callable[[Any], Any] | None,
-    restore: Callable[[Any, Any], object] | None,
-    about: Mapping[str, Any] | None,
     progress: Progress,
+    *,
+    policy: Any = None,
+    save: Callable[[Any], Any] | None = None,
+    restore: Callable[[Any, Any], object] | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> _Prepared:
     """Draw states and cumulants."""
     states: SavedStates | _CompiledStates

@@ -102,7 +102,7 @@ class SavedStates:
                 "the environment keeps a part of its state, or of its random numbers, where copies "
                 "do not reach, and rollouts may not start in their state",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.observations = np.stack([each.observation for each in self._visits])
 

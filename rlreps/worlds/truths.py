@@ -1,7 +1,7 @@
 """The successor measure of a chain with sparse transitions, exactly, and its principal subspace."""
 
 import functools
-from typing import Any
+from typing import Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,10 +9,11 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jax import Array
 
-from rlreps.errors import require_memory
+from rlreps.errors import require, require_choice, require_memory
 from rlreps.subspace import Centring, PrincipalSubspace, centre_in_place
 from rlreps.subspace.products import Products, orthonormalise
 from rlreps.subspace.svd import Decomposition, ExactSVD, RandomizedSVD
+from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import DoubleArray
 
@@ -23,6 +24,29 @@ MOST_HELD = 4_000
 """Largest number of states whose Ψ a truth holds as a matrix."""
 
 _BLOCK_COLUMNS = 256
+
+_TOLD = ("world", "name", "package", "seed", "view", "values", "restarted")
+"""Keys of a world's ``about`` that the settings of a truth repeat."""
+
+
+def describe_truth(
+    world: Any, policy: Any, discount: float, terminal: str, centring: Centring
+) -> dict[str, Any]:
+    """Check and describe a truth of a world, as JSON values."""
+    require(world.num_states > 1, "a world of several states, which a truth tells apart", 1)
+    require_choice("centring", centring, get_args(Centring))
+    told = {name: world.about[name] for name in _TOLD if world.about.get(name) is not None}
+    estimated = world.about.get("estimated")
+    return {
+        **told,
+        "quantity": "successor measure of a world",
+        "method": f"estimated: {estimated}" if estimated else "exact",
+        "world_digest": world.digest,
+        "policy": "uniform" if policy is None else "given",
+        "discount": float(discount),
+        "terminal": terminal,
+        CENTRED_ON_READING: centring,
+    }
 
 
 class SuccessorSolver:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,6 @@ from rlreps.numerics import bytes_of, digest_of
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.grids import BoxGrid
-from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.store import MatrixStore
@@ -28,11 +27,9 @@ from rlreps.worlds.enumeration import enumerate_states, read_table
 from rlreps.worlds.environment import TableEnvironment
 from rlreps.worlds.planning import TransitionTable, checked_policy
 from rlreps.worlds.tables import build_table, check_entries, check_table, checked_shape, restart
-from rlreps.worlds.truths import SuccessorSolver, solve_truth
+from rlreps.worlds.truths import SuccessorSolver, describe_truth, solve_truth
 
 _KIND = "world"
-_TOLD = ("world", "name", "package", "seed", "view", "values", "restarted")
-"""Keys of ``about`` that the settings of a truth repeat."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -376,7 +373,7 @@ class World:
             InputError: For a policy that does not fit, a discount out of range, or a single state.
         """
         solver = self.successor(policy, discount=discount, terminal=terminal)
-        settings = self._settings(policy, discount, terminal, centring)
+        settings = describe_truth(self, policy, discount, terminal, centring)
         matrix, principal = solve_truth(solver, centring, decomposition, progress)
         settings["decomposition"] = principal.method
         grid, cells = self.places()
@@ -413,7 +410,7 @@ class World:
             InputError: As for ``truth``, if the matrix exceeds the memory, or if γ is so near 1
                 that float32 does not hold the differences between states.
         """
-        settings = self._settings(policy, discount, terminal, centring)
+        settings = describe_truth(self, policy, discount, terminal, centring)
         solver = self.successor(policy, discount=discount, terminal=terminal)
         grid, cells = self.places()
         return save_matrix(
@@ -424,29 +421,6 @@ class World:
             observations=self.observations,
             settings=settings,
         )
-
-    def _settings(
-        self,
-        policy: ArrayLike | None,
-        discount: float,
-        terminal: str,
-        centring: Centring,
-    ) -> dict[str, Any]:
-        """Check and describe a truth, as JSON values."""
-        require(self.num_states > 1, "a world of several states, which a truth tells apart", 1)
-        require_choice("centring", centring, get_args(Centring))
-        told = {name: self.about[name] for name in _TOLD if self.about.get(name) is not None}
-        estimated = self.about.get("estimated")
-        return {
-            **told,
-            "quantity": "successor measure of a world",
-            "method": f"estimated: {estimated}" if estimated else "exact",
-            "world_digest": self.digest,
-            "policy": "uniform" if policy is None else "given",
-            "discount": float(discount),
-            "terminal": terminal,
-            CENTRED_ON_READING: centring,
-        }
 
     def places(self) -> tuple[BoxGrid, npt.NDArray[np.int64]]:
         """Return the grid of the coordinates and the cell of each state, [n].
