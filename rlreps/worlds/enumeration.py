@@ -3,24 +3,24 @@
 States are told apart by everything that ``StateCopies`` copies, never by the observation alone.
 """
 
-import contextlib
 import itertools
 import math
+import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
-from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from rlreps.errors import InputError, own_code, require, require_memory, require_positive
+from rlreps.files import read_archive, write_archive
 from rlreps.numerics import as_real
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.copies import COUNTERS, OwnCopies, StateCopies, state_copies
+from rlreps.worlds.tables import checked_shape
 
 _MOST_CHECKED = 5_000
 """Largest number of outcomes that are computed again; fewer pairs of states and actions repeat."""
@@ -28,13 +28,10 @@ _MOST_CHECKED = 5_000
 _MOST_DRAWN = 200
 """Largest number of them whose observations are drawn again, which may take longer than a step."""
 
-_PLAIN_WRAPPERS = (
-    gymnasium.wrappers.OrderEnforcing,
-    gymnasium.wrappers.PassiveEnvChecker,
-    gymnasium.wrappers.RecordEpisodeStatistics,
-    gymnasium.wrappers.TimeLimit,
-)
-"""Wrappers of ``gymnasium.make`` that change no outcome; a table knows no limit of time."""
+_KIND = "search for states"
+
+_SECONDS_TO_SAVE = 60.0
+"""Seconds from one writing of what was found to the next."""
 
 _EXAMINED = 500
 """Number of states among which attributes are searched that keep changing."""
@@ -55,6 +52,7 @@ def enumerate_states(
     horizon: int | None = None,
     most_states: int = 100_000,
     check: bool = True,
+    resume: str | Path | None = None,
     name: str = "",
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
@@ -80,6 +78,8 @@ def enumerate_states(
         check: Whether to take 5,000 actions again, spread over all states, in another order and
             with other random numbers: each of m pairs of a state and an action about 5,000 / m
             times, or once. k times miss an outcome of probability q with probability (1 − q)^k.
+        resume: File that keeps what was found, written every minute and removed at the end. If it
+            exists, the search continues: it takes one action for each state in the file.
         name: Name of the game, for ``World.about``.
         progress: Shows the number of states.
 
@@ -88,7 +88,8 @@ def enumerate_states(
 
     Raises:
         InputError: For other spaces, an environment that cannot be copied, is not deterministic, or
-            has a time limit of its own without ``horizon``, or more states than allowed.
+            has a time limit of its own without ``horizon``, or more states than allowed; or a file
+            to resume from that is damaged, or of another game.
     """
     require_positive("most_states", most_states)
     known = all(hasattr(env, name) for name in ("reset", "step", "action_space"))
@@ -104,15 +105,17 @@ def enumerate_states(
         copies = state_copies(env, save, restore, key, counters=counters, constant=constant)
         search = _Search(env, observe, coordinates, copies, most_states, horizon is not None)
         search.begin(seeds)
-    depth, columns = [0] * len(search.states), []
-    rewards: list[list[float]] = []
+    columns, rewards = ([], []) if resume is None else _read_outcomes(Path(resume), actions)
+    depth, saved = [0] * len(search.states), time.monotonic()
     with progress(f"states of {name or env}", total=most_states, unit="states") as advance:
         for index in itertools.count():
             if index >= len(search.states):
                 break
-            last = horizon is not None and depth[index] >= horizon
-            if search.ended[index] or last:
+            if horizon is not None and depth[index] >= horizon:
                 search.ended[index] = True
+            if index < len(columns):
+                search.find_again(index, columns[index])
+            elif search.ended[index]:
                 columns.append([index] * actions)
                 rewards.append([0.0] * actions)
             else:
@@ -121,8 +124,13 @@ def enumerate_states(
                 rewards.append([reward for _, reward, _ in outcomes])
             depth += [depth[index] + 1] * (len(search.states) - len(depth))
             advance(1)
+            if resume is not None and time.monotonic() - saved >= _SECONDS_TO_SAVE:
+                _write_outcomes(Path(resume), columns, rewards)
+                saved = time.monotonic()
     if check:
         search.check(columns, rewards)
+    if resume is not None:
+        Path(resume).unlink(missing_ok=True)
     first = np.bincount(search.first, minlength=len(search.states)).astype(np.float64)
     observations = np.stack(search.observations)
     return {
@@ -135,6 +143,22 @@ def enumerate_states(
         "names": tuple(names),
         "about": {"name": name or str(env), "seeds": [int(seed) for seed in seeds]},
     }
+
+
+def _write_outcomes(path: Path, columns: list[list[int]], rewards: list[list[float]]) -> None:
+    found = {"next_states": np.asarray(columns, np.int64), "rewards": np.asarray(rewards)}
+    write_archive(path, found, {"kind": _KIND})
+
+
+def _read_outcomes(path: Path, actions: int) -> tuple[list[list[int]], list[list[float]]]:
+    """Read next states and rewards of the states that were followed; none without the file."""
+    if not path.exists():
+        return [], []
+    arrays, record = read_archive(path, str(path))
+    require(record.get("kind") == _KIND, f"a search for states in {path}", record.get("kind"))
+    found = checked_shape(arrays["next_states"], "next_states", 2)
+    require(found[1] == actions, f"{actions} actions in {path}", found[1])
+    return arrays["next_states"].tolist(), arrays["rewards"].tolist()
 
 
 class _Search:
@@ -252,6 +276,18 @@ class _Search:
         ended = bool(terminated or truncated)
         return self._number(self._copies.save(self.env), ended, seen), float(reward), seen
 
+    def find_again(self, index: int, following: list[int]) -> None:
+        """Take the actions by which a state's next states were found first.
+
+        Raises:
+            InputError: If they lead elsewhere.
+        """
+        for action, expected in enumerate(following):
+            if expected >= len(self.states):
+                found, _, _ = self.take(index, action)
+                same = f"the next state {expected} of action {action} in state {index}, as resumed"
+                require(found == expected, same, found)
+
     def check(self, columns: list[list[int]], rewards: list[list[float]]) -> None:
         """Take actions again, with other random numbers, since generators are never restored.
 
@@ -304,144 +340,3 @@ def spread(pairs: list[tuple[int, int]], actions: int, most: int) -> list[tuple[
     while math.gcd(step, actions) > 1:
         step += 1
     return pairs[::step]
-
-
-def read_table(env: Any, observe: Callable[[int], ArrayLike] | None = None) -> dict[str, Any]:
-    """Read a table ``P`` of Gymnasium's toy texts, restricted to the states that starts reach.
-
-    ``P[s][a]`` lists (probability, next state, reward, end of the episode). A state that is reached
-    both by an end and otherwise is two states. The environment is reset and played at random, to
-    see that its steps are those of the table.
-
-    Args:
-        env: The environment.
-        observe: State of the environment → its observation; by default one unit for each state.
-
-    Returns:
-        The arguments of ``World.from_arrays``.
-
-    Raises:
-        InputError: If the environment has no such table, an entry that is none, a wrapper that may
-            change what the table says, or steps that the table does not list.
-    """
-    inner, layer = env.unwrapped, env
-    while layer is not inner:
-        plain = isinstance(layer, _PLAIN_WRAPPERS)
-        expected = "a table P without a wrapper that may change it (env.unwrapped has none)"
-        require(plain, expected, type(layer).__name__)
-        layer = layer.env
-    table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
-    named = type(inner).__name__
-    require(isinstance(table, dict), "an environment with a table P of transitions", named)
-    assert isinstance(table, dict)
-    if start is None:
-        start = np.zeros(len(table))
-        start[env.reset(seed=0)[0]] = 1.0
-    nodes = [(int(state), False) for state in np.flatnonzero(start)]
-    numbers = {node: number for number, node in enumerate(nodes)}
-    with own_code(f"actions of the first state in P[{nodes[0][0]}]"):
-        actions = len(table[nodes[0][0]])
-    entries: list[list[tuple[int, int, float, float]]] = [[] for _ in range(actions)]
-    for node in nodes:  # The list grows.
-        state, ended = node
-        for action in range(actions) if not ended else ():
-            for chance, after, reward, ends in _outcomes(table, state, action, actions):
-                if chance > 0.0:
-                    following = (after, ends)
-                    if following not in numbers:
-                        numbers[following] = len(nodes)
-                        nodes.append(following)
-                    place = (numbers[node], numbers[following])
-                    entries[action].append((*place, chance, reward))
-    _require_followed(inner, table)
-    count, terminal = len(nodes), np.asarray([ended for _, ended in nodes])
-    probabilities, rewards = [], []
-    for listed in entries:
-        rows, columns, chances, paid = (np.asarray(part) for part in zip(*listed, strict=True))
-        part = scipy.sparse.csr_array((chances, (rows, columns)), (count, count))
-        # The mean, if a state is reached in several ways.
-        sums = scipy.sparse.csr_array((chances * paid, (rows, columns)), (count, count))
-        sums.data /= part.data
-        rewards.append(sums)
-        part = scipy.sparse.csr_array(part + scipy.sparse.diags_array(terminal.astype(np.float64)))
-        probabilities.append(part)
-    states = [state for state, _ in nodes]
-    first = np.asarray([0.0 if ended else start[state] for state, ended in nodes])
-    places, names = _toy_places(inner, states)
-    return {
-        "probabilities": probabilities,
-        "transition_rewards": rewards,
-        "terminal": terminal,
-        "start": first / first.sum(),
-        "observations": None if observe is None else np.stack([observe(each) for each in states]),
-        "coordinates": places,
-        "names": names,
-        "about": {"name": named, "states": states},
-    }
-
-
-def _require_followed(inner: Any, table: Any) -> None:
-    """Play at random; refuse a step that the table does not list.
-
-    Environments pass unplayed if they cannot be played, if they draw each step for a person, or if
-    their observations are not states of the table.
-    """
-    if getattr(inner, "render_mode", None) == "human":
-        return
-    actions = np.random.default_rng(0)
-    for state, action, (after, reward, ended) in _played(inner, table, actions):
-        listed = any(
-            (following, end) == (after, ended) and math.isclose(paid, reward, rel_tol=1e-6)
-            for _, following, paid, end in table[state][action]
-        )
-        expected = f"steps that P[{state}][{action}] lists (next state, reward, end)"
-        require(listed, expected, (after, reward, ended))
-
-
-def _played(
-    inner: Any, table: Any, actions: np.random.Generator
-) -> Iterator[tuple[int, int, tuple[int, float, bool]]]:
-    """Yield states, actions and outcomes of random play."""
-    # A table is read without playing: whatever a step raises, the table is not refused for it.
-    with contextlib.suppress(Exception):
-        state, _ = inner.reset(seed=0)
-        for _ in range(_MOST_CHECKED):
-            if not isinstance(state, int | np.integer) or state not in table:
-                return
-            action = int(actions.integers(len(table[state])))
-            after, reward, ended, truncated, _ = inner.step(action)
-            yield int(state), action, (after, float(reward), bool(ended))
-            state = inner.reset()[0] if ended or truncated else after
-
-
-def _outcomes(
-    table: Any, state: int, action: int, actions: int
-) -> list[tuple[float, int, float, bool]]:
-    """Return what an action leads to, after a check."""
-    entry = f"P[{state}][{action}]"
-    with own_code(f"outcomes (probability, next state, reward, end) in {entry}"):
-        require(len(table[state]) == actions, f"{actions} actions in P[{state}]", table[state])
-        found = [
-            (float(chance), int(after), float(reward), bool(ends))
-            for chance, after, reward, ends in table[state][action]
-        ]
-    total = sum(chance for chance, *_ in found)
-    require(abs(total - 1.0) < 1e-9, f"probabilities in {entry} that sum to 1", total)
-    for _, after, reward, _ in found:
-        require(after in table, f"a next state in {entry} that is in P", after)
-        require(math.isfinite(reward), f"finite rewards in {entry}", reward)
-    return found
-
-
-def _toy_places(inner: Any, states: list[int]) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
-    """Return coordinates of a toy text's states: column and row where it has them."""
-    if isinstance(inner, TaxiEnv):
-        rows = np.asarray([list(inner.decode(state)) for state in states])
-        return rows[:, [1, 0, 2, 3]] * [1, -1, 1, 1], ("column", "row", "passenger", "goal")
-    shape: Any = getattr(inner, "shape", None)
-    numbers = np.asarray(states)
-    plane = isinstance(shape, tuple) and len(shape) == 2
-    width = getattr(inner, "ncol", None) or (shape[1] if plane else 0)
-    if not width:
-        return numbers[:, None], ("state",)
-    return np.column_stack([numbers % width, -(numbers // width)]), ("column", "row")

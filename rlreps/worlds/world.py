@@ -23,10 +23,11 @@ from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds import planning
-from rlreps.worlds.enumeration import enumerate_states, read_table
+from rlreps.worlds.enumeration import enumerate_states
 from rlreps.worlds.environment import TableEnvironment
 from rlreps.worlds.planning import TransitionTable, checked_policy
 from rlreps.worlds.tables import build_table, check_entries, check_table, checked_shape, restart
+from rlreps.worlds.toy_texts import read_table
 from rlreps.worlds.truths import SuccessorSolver, describe_truth, solve_truth
 
 _KIND = "world"
