@@ -10,7 +10,7 @@ noise alone. A fit with larger squared errors is biased.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import scipy  # ``scipy.stats`` loads on first use: it takes a second.
 from rlreps.numerics import effective_number
 from rlreps.successor.fitting.basis import (
     BLOCK,
-    DenseBasis,
     FourierBasis,
     UnitVectors,
     blocks_of,
@@ -68,12 +67,14 @@ def measure_quality(
     weights = judged.values(cumulants(kept.next_observation))
     values, errors = _errors(judged, weights, cumulants, rows, ends)
     offsets = discounted_sums(errors, ends, gamma)
-    bounds = [discounted_sums(np.square(errors), ends, gamma**2)]
+    bounds = {"noise": discounted_sums(np.square(errors), ends, gamma**2)}
     few = kept.at(slice(None, None, max(1, len(kept.action) // _MOST_ROWS)))
-    for other, tested, own_cumulants in _references(data, held, judged, few, cumulants, seed):
+    reference = _reference(data, held, judged, few, cumulants, seed)
+    if reference is not None:
+        other, tested, own_cumulants = reference
         weights_of_other = other.values(own_cumulants(other.rows.next_observation))
         errors = _errors(other, weights_of_other, own_cumulants, tested, ends)[1]
-        bounds.append(np.square(discounted_sums(errors, ends, gamma)))
+        bounds["reference"] = np.square(discounted_sums(errors, ends, gamma))
     scale = max(float(np.square(cumulants(rows.next_observation)).mean()), 1e-12)
     variance = max(float((values + offsets).var(axis=0).mean()), _SPREAD**2 * scale)
     squares = [np.square(_errors(judged, weights, cumulants, r)[1]).mean() for r in (rows, few)]
@@ -89,38 +90,42 @@ def measure_quality(
     )
 
 
-def _references(
+def _reference(
     data: Transitions,
     held: np.ndarray,
     solution: LeastSquares,
     few: Steps,
     cumulants: Cumulants,
     seed: int,
-) -> Iterator[tuple[LeastSquares, Steps, Cumulants]]:
-    """Yield fits whose errors a good fit does not exceed, the held-out rows, and the cumulants.
+) -> tuple[LeastSquares, Steps, Cumulants] | None:
+    """Return a fit whose errors a good fit does not exceed, the held-out rows, and the cumulants.
 
     Features of networks are compared with random features on some rows, ``few``. Random features
     are compared with counts where observations repeat; the rows and the cumulants are then those of
-    the observations' numbers.
+    the observations' numbers. Other features have no reference.
     """
     gamma, basis = solution.discount, solution.basis
-    if isinstance(basis, DenseBasis) and not isinstance(basis, FourierBasis):
+    if isinstance(basis, UnitVectors):
+        return None
+    if not isinstance(basis, FourierBasis):
         small = FourierBasis.of(few.observation, _REFERENCE, 1.0, seed)
         other = LeastSquares(small, solution.actions, few, gamma, 1e-4, solution.behaviour)
-        yield other, Steps.of(data).at(held), cumulants
-    if isinstance(basis, FourierBasis) and not data.continuous and data.repeats:
-        numbered, table = data.numbered()
-        if FEWEST_VISITS * len(table) <= len(data):
-            steps = Steps.of(numbered)
-            other = LeastSquares(
-                UnitVectors(len(table)),
-                solution.actions,
-                steps.at(~held),
-                gamma,
-                1e-6 / len(data),
-                lambda states: solution.behaviour(table[states]),
-            )
-            yield other, steps.at(held), cumulants(table).__getitem__
+        return other, Steps.of(data).at(held), cumulants
+    if data.continuous or not data.repeats:
+        return None
+    numbered, table = data.numbered()
+    if FEWEST_VISITS * len(table) > len(data):
+        return None
+    steps = Steps.of(numbered)
+    other = LeastSquares(
+        UnitVectors(len(table)),
+        solution.actions,
+        steps.at(~held),
+        gamma,
+        1e-6 / len(data),
+        lambda states: solution.behaviour(table[states]),
+    )
+    return other, steps.at(held), cumulants(table).__getitem__
 
 
 def _row_sums(solution: LeastSquares, rows: Steps) -> float:
@@ -239,7 +244,7 @@ def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.nda
 def _compared(
     values: np.ndarray,
     offsets: np.ndarray,
-    bounds: list[np.ndarray],
+    bounds: Mapping[str, np.ndarray],
     stretch: np.ndarray,
     generator: np.random.Generator,
     scale: float,
@@ -249,7 +254,8 @@ def _compared(
     Args:
         values: Predicted sums.
         offsets: Realised sums less predicted sums.
-        bounds: Squared errors, [n, k], that the fit's squared errors should not exceed on average.
+        bounds: Squared errors, [n, k], that the fit's squared errors should not exceed on average:
+            those of noise, and of a reference fit.
         stretch: As returned by ``_starts``; sums of different stretches count as independent.
         generator: Chooses the sums that are kept for a figure.
         scale: Mean square of the cumulants.
@@ -266,26 +272,36 @@ def _compared(
     if not varied:
         variance = max(float(np.square(realised).mean()), 1e-12)
     lost = np.square(offsets).mean(axis=1) / variance
-    least = [bound[starts].mean(axis=1) / variance for bound in bounds]
-    group = np.unique(stretch[starts], return_inverse=True)[1]
-    free, missed = int(group.max()), [0.0]
-    constant = [np.ones_like(lost)] if varied else []
-    for bound in (*least, *constant) if free else ():
-        excess = lost - bound
-        error = np.linalg.norm(np.bincount(group, excess - excess.mean())) / len(excess)
-        error *= math.sqrt((free + 1) / free)  # The mean is fitted.
-        missed.append(excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
+    least = {name: bound[starts].mean(axis=1) / variance for name, bound in bounds.items()}
+    attainable = float(1.0 - min(bound.mean() for bound in least.values()))
+    if varied:
+        least["constant"] = np.ones_like(lost)
+    excess = {name: _least_mean(lost - bound, stretch[starts]) for name, bound in least.items()}
     some = [generator.integers(size, size=_POINTS) for size in values.shape]
     shown = [((sums - mean) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
     return {
         "starts": len(starts),
         "r_squared": float(1.0 - lost.mean()) if varied else None,
-        "attainable": float(1.0 - min(bound.mean() for bound in least)) if varied else None,
-        "missed": float(max(missed)),
-        "worse": float(max(0.0, missed[-1])) if varied else 0.0,
+        "attainable": attainable if varied else None,
+        "missed": max(0.0, *excess.values()),
+        "worse": max(0.0, excess.get("constant", 0.0)),
         "predicted": tuple(shown[0].tolist()),
         "realised": tuple(shown[1].tolist()),
     }
+
+
+def _least_mean(values: np.ndarray, stretch: np.ndarray) -> float:
+    """Return the lower end of the 95 % interval of a mean, of values [n] that stretches correlate.
+
+    It is minus infinity for a single stretch.
+    """
+    group = np.unique(stretch, return_inverse=True)[1]
+    free = int(group.max())
+    if not free:
+        return -math.inf
+    error = np.linalg.norm(np.bincount(group, values - values.mean())) / len(values)
+    error *= math.sqrt((free + 1) / free)  # The mean is fitted.
+    return float(values.mean() - scipy.stats.t.ppf(0.975, free) * error)
 
 
 def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ...]:

@@ -169,7 +169,7 @@ def test_the_interval_of_the_excess_is_student_s_over_stretches(sizes):
     values = 2.0 * rng.normal(size=(len(squares), 3))
     offsets = np.sqrt(squares) * rng.choice([-1.0, 1.0], size=values.shape)
     stretch = np.repeat(np.arange(len(sizes)), 40)
-    found = compare(values, offsets, [np.zeros_like(values)], stretch, rng, 1.0)
+    found = compare(values, offsets, {"noise": np.zeros_like(values)}, stretch, rng, 1.0)
     means = np.array(sizes) / (values + offsets).var(axis=0).mean()
     freedom, error = len(sizes) - 1, scipy.stats.sem(means)
     low, _ = scipy.stats.t.interval(0.95, freedom, means.mean(), error)
