@@ -15,8 +15,6 @@ from .measure.chains import environment_chain as environment_chain
 from .measure.chains import puddle_world_chain as puddle_world_chain
 from .measure.grids import BoxGrid as BoxGrid
 from .measure.grids import Grid as Grid
-from .measure.gymnasium import GymnasiumRowSampler as GymnasiumRowSampler
-from .measure.gymnasium import state_attribute as state_attribute
 from .measure.kernels.actions import cell_moves as cell_moves
 from .measure.kernels.estimator import TransitionEstimator as TransitionEstimator
 from .measure.kernels.estimator import aggregation_error as aggregation_error
