@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from dm_env import specs  # type: ignore[import-untyped]
 from gymnasium import spaces
 
 from rlreps.encoders import channels_first
@@ -57,26 +56,6 @@ def map_observations(space: gymnasium.Space[Any], name: str) -> ObservationMap:
         f"expected {name} to have observations in a Box or Discrete, got {space}; "
         "gymnasium.wrappers.FlattenObservation makes vectors of them"
     )
-
-
-def space_of_spec(spec: Any, name: str) -> gymnasium.Space[Any]:
-    """Return the space of a dm_env spec: an array of numbers, bounded or not, or ``DiscreteArray``.
-
-    Bytes without bounds are between 0 and 255.
-
-    Raises:
-        InputError: For nested specs and for specs of anything but numbers.
-    """
-    if isinstance(spec, specs.DiscreteArray):
-        return spaces.Discrete(int(spec.num_values))
-    if isinstance(spec, specs.Array) and np.dtype(spec.dtype).kind in "biuf":
-        if not isinstance(spec, specs.BoundedArray):
-            if spec.dtype == np.uint8:
-                return spaces.Box(0, 255, spec.shape, np.uint8)
-            return spaces.Box(-np.inf, np.inf, spec.shape, np.float64)
-        low, high = (np.broadcast_to(of, spec.shape) for of in (spec.minimum, spec.maximum))
-        return spaces.Box(low, high, spec.shape, spec.dtype)
-    raise InputError(f"expected {name} to have observations in one array of numbers, got {spec}")
 
 
 def _unit_vectors(count: int, first: int) -> ObservationMap:

@@ -16,19 +16,15 @@ import dm_env  # type: ignore[import-untyped]
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from dm_env import specs
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from rlreps.agents.host_observations import (
-    Inputs,
-    map_observations,
-    space_of_spec,
-)
+from rlreps.agents.host_observations import Inputs, map_observations
 from rlreps.config import import_extra, import_object
 from rlreps.envs import ARENAS  # Registers environments with Gymnasium, too.
+from rlreps.envs.from_dm_env import FromDmEnv
 from rlreps.errors import InputError, own_code, require, require_positive
 from rlreps.worlds.named import WORLDS
 
@@ -104,7 +100,7 @@ class HostEnvironments:
                 limit = max_episode_steps
 
                 def make_one() -> gymnasium.Env[Any, Any]:
-                    copy = AsGymnasium(name)
+                    copy = _ByName(name)
                     return copy if limit is None else TimeLimit(copy, limit)
 
                 self._make_singly(make_one)
@@ -310,58 +306,35 @@ def import_games(name: str) -> None:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-class AsGymnasium(gymnasium.Env[Any, Any]):
-    """An environment of dm_env as one of Gymnasium.
+class _ByName(FromDmEnv):
+    """An environment of dm_env by its name.
 
-    dm_env has no way of seeding. A reset with a seed therefore makes a new environment, with the
-    seed if the maker takes one. If the maker takes no seed, it depends on the maker whether copies
-    differ and whether runs repeat.
-
-    An episode that ends with discount 0 terminates; any other end is a truncation. Earlier
-    discounts are not used, since the agent has its own. dm_env has no pictures, so they come from
-    a method ``render`` of the environment.
+    A reset with a seed makes a new environment, with the seed if the maker takes one. If the maker
+    takes no seed, it depends on the maker whether copies differ and whether runs repeat.
     """
 
     def __init__(self, name: str) -> None:
-        self._name, self._make = name, _factory(name)
-        self._environment = self._make(0)
-        actions, rewards = self._environment.action_spec(), self._environment.reward_spec()
-        if not isinstance(actions, specs.DiscreteArray):
-            raise InputError(f"expected {name} to have discrete actions, got {actions}")
-        if getattr(rewards, "shape", None) != ():
-            raise InputError(f"expected {name} to have scalar rewards, got {rewards}")
-        self.action_space = spaces.Discrete(int(actions.num_values))
-        self._action_type = actions.dtype.type
-        self.observation_space = space_of_spec(self._environment.observation_spec(), name)
-        if callable(getattr(self._environment, "render", None)):
-            self.render_mode = "rgb_array"
+        self._make = _factory(name)
+        super().__init__(self._make(0), name)
+        seen, rewards = self.environment.observation_spec(), self.environment.reward_spec()
+        one = isinstance(self.observation_space, spaces.Box | spaces.Discrete)
+        require(one, f"{name} to have observations in one array of numbers", seen)
+        scalar = getattr(rewards, "shape", None) == ()
+        require(scalar, f"{name} to have scalar rewards", rewards)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
-            self._environment.close()
+            self.close()
             with quietly(), _making(self._name):
-                self._environment = self._make(seed)
-        return self._taken(self._environment.reset()).observation, {}
+                self.environment = self._make(seed)
+        return super().reset()
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        taken = self._taken(self._environment.step(self._action_type(action)))
-        terminated = taken.last() and taken.discount == 0.0
-        truncated = taken.last() and not terminated
-        return taken.observation, float(taken.reward), terminated, truncated, {}
-
-    def _taken(self, step: Any) -> dm_env.TimeStep:
-        require(isinstance(step, dm_env.TimeStep), f"{self._name} to return a TimeStep", step)
-        shape, expected = np.shape(step.observation), self.observation_space.shape
+    def _taken(self, step: Any) -> Any:
+        shape, expected = np.shape(super()._taken(step).observation), self.observation_space.shape
         require(shape == expected, f"{self._name} to give observations of shape {expected}", shape)
         return step
-
-    def render(self) -> Any:
-        return self._environment.render()
-
-    def close(self) -> None:
-        self._environment.close()
 
 
 def _factory(name: str) -> Callable[[int], dm_env.Environment]:

@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
 from gymnasium.vector.utils import batch_space, iterate
 from jax import Array
 
 from rlreps.envs.core import Environment
+from rlreps.envs.from_dm_env import FromDmEnv
 from rlreps.errors import InputError, own_code, require, require_memory, require_positive
 from rlreps.numerics import seed_key
 
@@ -44,7 +45,7 @@ def record(
     """Let a policy act in an environment; return the fields of ``Transitions``."""
     # Wrappers of Gymnasium's environments may have an attribute of this name.
     if hasattr(environment, "action_spec") and not hasattr(environment, "action_space"):
-        environment = _OfDmEnv(environment)
+        environment = FromDmEnv(environment)
     if not hasattr(environment, "action_space"):
         if isinstance(environment, Environment):
             require_positive("copies", copies)
@@ -56,7 +57,7 @@ def record(
         )
     require(not hasattr(environment, "num_envs"), "one environment", environment)
     actions = _Actions(environment.action_space)
-    wraps = not isinstance(environment, _OfDmEnv)
+    wraps = not isinstance(environment, FromDmEnv)
     observed = _Observations(environment.observation_space, observe, wraps=wraps)
     generator, rows = np.random.default_rng(seed), []
     if policy is None:
@@ -253,33 +254,6 @@ class _Actions:
         return actions.reshape(len(actions), -1)
 
 
-class _OfDmEnv:
-    """An environment of dm_env with the part of Gymnasium's interface that recording needs."""
-
-    def __init__(self, environment: Any) -> None:
-        self._environment, spec = environment, environment.action_spec()
-        if hasattr(spec, "num_values"):
-            self.action_space: Any = Discrete(int(spec.num_values))
-        else:
-            require(hasattr(spec, "minimum"), "discrete actions or a box of floats", str(spec))
-            bounds = (np.asarray(bound, spec.dtype) for bound in (spec.minimum, spec.maximum))
-            low, high = (np.broadcast_to(bound, spec.shape) for bound in bounds)
-            self.action_space = Box(low, high, dtype=spec.dtype)
-        self.observation_space: Any = _space_of(environment.observation_spec())
-
-    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._taken(self._environment.reset()).observation, {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        taken = self._taken(self._environment.step(action))
-        terminal = bool(taken.last()) and not taken.discount
-        return taken.observation, taken.reward, terminal, bool(taken.last()) and not terminal, {}
-
-    def _taken(self, step: Any) -> Any:
-        require(hasattr(step, "last"), "a dm_env.TimeStep from the environment", step)
-        return step
-
-
 _NUMBERS, _IMAGE = "numbers", "an image"
 
 
@@ -299,18 +273,6 @@ def _kind(space: Any) -> str:
         return type(space).__name__.removesuffix("Space").lower()
     axes = len(space.shape or ())
     return _IMAGE if axes > 2 or (axes == 2 and space.dtype == np.uint8) else _NUMBERS
-
-
-def _space_of(spec: Any) -> Any:
-    """Return the space of a specification of dm_env, or of a structure of them."""
-    if isinstance(spec, Mapping):
-        return Dict({key: _space_of(part) for key, part in spec.items()})
-    if isinstance(spec, list | tuple):
-        return Tuple([_space_of(part) for part in spec])
-    if hasattr(spec, "num_values"):
-        return Discrete(int(spec.num_values))
-    # Only shapes and types are used.
-    return Box(0, 1, spec.shape, spec.dtype) if spec.dtype.kind in "iubf" else Text(1)
 
 
 def _observed(observation: Any) -> np.ndarray:

@@ -115,7 +115,7 @@ OTHERS = {
     "expected one environment": lambda: Transitions.collect(
         gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), steps=1
     ),
-    "a dm_env.TimeStep from the environment, got None": lambda: misbehaving(None),
+    "the environment to return a TimeStep, got None": lambda: misbehaving(None),
     r"observations of one shape, \(4,\), got \(3,\)": lambda: misbehaving(np.zeros(3)),
     "that take steps, got KeyError: 'motor'": lambda: misbehaving(KeyError("motor")),
     "a MinariDataset .*, got 'dict'": lambda: Transitions.from_minari({}),
