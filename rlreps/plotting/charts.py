@@ -1,6 +1,6 @@
 """The charts of this toolkit, made of arrays and rows and drawn by ``plot_panels``."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -109,23 +109,22 @@ def plot_fit(
 
 
 @styled
-def plot_spectrum(
-    singular_values: ArrayLike, total_energy: float, *, marks: Sequence[int] = (10, 50, 100)
-) -> Figure:
+def plot_spectrum(singular_values: ArrayLike, total_energy: float) -> Figure:
     """Draw singular values (logarithmic) and the energy of the leading ones, in percent.
+
+    The legend states the energy of the leading 10, 50 and 100, as far as they are given.
 
     Args:
         singular_values: The leading singular values [r], largest first. Zeros are not drawn.
         total_energy: Squared Frobenius norm of the whole matrix: the sum of all squared singular
             values, including those not given.
-        marks: Numbers of components whose energy the legend states; those beyond r are left out.
     """
     values = np.asarray(singular_values, np.float64)
     # Single-precision sums of 10^8 entries may slightly exceed the whole.
     captured = np.minimum(100.0 * np.cumsum(values**2) / float(total_energy), 100.0)
     figure = Figure(figsize=(7.2, 3.2))
     left, right = figure.subplots(1, 2)
-    drawn = sorted({mark for mark in marks if 1 <= mark <= values.size})
+    drawn = [mark for mark in (10, 50, 100) if mark <= values.size]
     for axes, heights in ((left, np.where(values > 0, values, np.nan)), (right, captured)):
         marker = "o" if values.size <= 40 else None
         axes.plot(1 + np.arange(values.size), heights, OKABE_ITO[0], marker=marker, markersize=3.0)

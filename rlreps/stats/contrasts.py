@@ -46,6 +46,9 @@ VERDICTS: Mapping[bool | None, str] = {
 NOTHING = "nothing to compare"
 """Words of a verdict that combines no verdicts."""
 
+_LEVEL = 0.05
+"""Level of a whole family of tests."""
+
 LONGEST = 120
 """Largest number of characters of a verdict's words."""
 
@@ -333,11 +336,11 @@ class Contrast:
 Key = TypeVar("Key", bound=Hashable)
 
 
-def judge_family(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
+def judge_family(contrasts: Mapping[Key, Contrast]) -> dict[Key, Verdict]:
     """Judge whether each contrast of a family is above its effect, with p-values by Holm's method.
 
     A contrast holds if ``Contrast.above`` holds and the adjusted p-value for a difference equal to
-    the effect is below the level. If only ``Contrast.above`` holds, the statement cannot be told.
+    the effect is below 0.05. If only ``Contrast.above`` holds, the statement cannot be told.
     If the interval says that the contrast does not hold, the p-value does not count.
     """
     verdicts = {}
@@ -347,7 +350,7 @@ def judge_family(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict
         if contrast.effect:
             found += f" against {contrast.effect:g}"
         verdict = contrast.above.saying(found)
-        verdicts[name] = verdict.open() if verdict.holds and p_value >= level else verdict
+        verdicts[name] = verdict.open() if verdict.holds and p_value >= _LEVEL else verdict
     return verdicts
 
 
@@ -358,19 +361,17 @@ def interval_columns(name: str, found: Interval) -> dict[str, float]:
 
 def contrast_rows(
     contrasts: Sequence[tuple[Mapping[str, Any], Contrast]],
-    level: float = 0.05,
     tested: Callable[[Mapping[str, Any]], bool] = lambda about: True,
 ) -> list[dict[str, Any]]:
     """Tabulate a family of contrasts: differences, p-values and detectable differences.
 
     Args:
         contrasts: Pairs of a label (columns of the row) and a contrast.
-        level: Level of the whole family.
         tested: Whether to test a contrast, by its label; the others have only an interval.
 
     Returns:
         A row for each: its label, ``pairs``, ``difference``, ``difference_low``,
-        ``difference_high``, ``p_value`` (Holm 1979) and ``detectable`` at ``level`` divided by the
+        ``difference_high``, ``p_value`` (Holm 1979) and ``detectable`` at 0.05 divided by the
         number of tests.
     """
     chosen = [index for index, (about, _) in enumerate(contrasts) if tested(about)]
@@ -381,7 +382,7 @@ def contrast_rows(
             "pairs": len(contrast.differences),
             **interval_columns("difference", contrast.interval),
             "p_value": float(p_values[i]) if i in p_values else None,
-            "detectable": contrast.detectable(level / len(chosen)) if i in p_values else None,
+            "detectable": contrast.detectable(_LEVEL / len(chosen)) if i in p_values else None,
         }
         for i, (about, contrast) in enumerate(contrasts)
     ]

@@ -190,18 +190,15 @@ def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
 
 
 @jit
-def longest_eigenvector_streak(
-    features: jax.Array, basis: jax.Array, tolerance: jax.Array | float = np.pi / 8
-) -> jax.Array:
+def longest_eigenvector_streak(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Count the leading components that the features match in order.
 
-    Count components from the first until the feature of the same index is further away than the
-    tolerance (Gemp et al. 2021, EigenGame, with the tolerance pi/8).
+    Count components from the first until the feature of the same index is more than pi/8 away
+    (Gemp et al. 2021, EigenGame).
 
     Args:
       features: column i is the estimate of component i, of any length and sign.
       basis: the components.
-      tolerance: largest angle in radians.
 
     Returns:
       Scalar int32 between 0 and min(d, k).
@@ -214,7 +211,7 @@ def longest_eigenvector_streak(
     # A zero feature has no direction: sine and cosine are both zero, and the angle would read zero.
     pointless = (cosines == 0.0) & (sines == 0.0)
     angles = jnp.where(pointless, jnp.inf, jnp.arctan2(sines, jnp.abs(cosines)))
-    matches = angles <= jnp.asarray(tolerance, angles.dtype)
+    matches = angles <= np.pi / 8
     return jnp.sum(jnp.cumprod(matches.astype(jnp.int32)))
 
 

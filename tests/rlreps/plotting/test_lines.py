@@ -134,11 +134,15 @@ class TestPanels:
 
 class TestSpectrum:
     def test_energy_is_the_cumulative_share_of_the_squares_and_zeros_are_not_drawn(self):
-        figure = plotting.plot_spectrum([4.0, 2.0, 1.0, 0.0], 25.0, marks=(1, 3, 50))
+        figure = plotting.plot_spectrum([4.0, 2.0, 1.0, 0.0], 25.0)
         left, right = figure.axes
         np.testing.assert_array_equal(left.lines[0].get_ydata(), [4.0, 2.0, 1.0, np.nan])
         np.testing.assert_allclose(right.lines[0].get_ydata(), [64.0, 80.0, 84.0, 84.0])
         np.testing.assert_array_equal(right.lines[0].get_xdata(), [1, 2, 3, 4])
+
+    def test_the_legend_states_the_energy_of_leading_components_that_are_given(self):
+        _, right = plotting.plot_spectrum(np.ones(12), 24.0).axes
+        assert [each.get_text() for each in right.get_legend().get_texts()] == ["d = 10: 41.7 %"]
 
 
 def test_a_fit_draws_its_sums_and_the_rows_behind_its_components():
