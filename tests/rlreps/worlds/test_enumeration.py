@@ -137,10 +137,10 @@ def test_an_interrupted_search_continues_from_its_file(tmp_path, monkeypatch):
         World.enumerate(Counted(), resume=path)
     with pytest.raises(InputError, match="the next state 1 of action 0 in state 0, as resumed"):
         World.enumerate(Turned(), resume=path)
-    with pytest.raises(InputError, match="2 actions in .*search.npz, got 3"):
+    with pytest.raises(InputError, match=r"2 actions in .*search\.npz, got 3"):
         World.enumerate(gymnasium.make("CartPole-v1"), resume=path)
     World.enumerate(Corridor(), check=False).save(path)
-    with pytest.raises(InputError, match="a search for states in .*search.npz, got 'world'"):
+    with pytest.raises(InputError, match=r"a search for states in .*search\.npz, got 'world'"):
         World.enumerate(Corridor(), resume=path)
 
 
