@@ -19,7 +19,7 @@ from rlreps.agents.replay import ReplayConfig
 from rlreps.agents.tasks import RepresentationTask, make_auxiliary_task
 from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import MLP, Convolutional, Encoder
-from rlreps.envs import PuddleWorld, load_arena
+from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_memory, require_positive
 from rlreps.numerics import largest_even_share
@@ -183,6 +183,20 @@ def load_compiled_environment(
     if name.startswith(WORLD):
         return load(name.removeprefix(WORLD)).environment(config.max_episode_steps)
     return gymnax_environment(name) if name.startswith(PREFIX) else world
+
+
+def describe_environment(config: AgentConfig) -> dict[str, Any]:
+    """Describe what the name of an environment does not tell: files change, and so do packages.
+
+    Returns:
+        ``arena``: the settings of PuddleWorld with its task, None for others; and ``world_digest``,
+        for an enumerated world alone.
+    """
+    arena, name = load_puddle_world(config), config.environment
+    described = {"arena": None if arena is None else arena_settings(arena)}
+    if name.startswith(WORLD):
+        return {**described, "world_digest": load(name.removeprefix(WORLD)).digest}
+    return described
 
 
 def make_agent(

@@ -12,7 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents.config import AgentConfig, load_compiled_environment
+from rlreps.agents.config import (
+    AgentConfig,
+    describe_environment,
+    load_compiled_environment,
+)
 from rlreps.agents.host_observations import map_observations
 from rlreps.agents.hosts import make_environment
 from rlreps.app.job import Printed
@@ -22,6 +26,7 @@ from rlreps.config import as_json
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs
 from rlreps.errors import require, require_interval
 from rlreps.files import require_output
+from rlreps.numerics import digest_of
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
@@ -188,7 +193,8 @@ def sample_world(
             ``puddle-world:ARENA``, or the id of one of Gymnasium whose state can be saved.
         out: Folder of the store.
         sampling: The states, cumulants and rollouts.
-        policy: ``uniform``, or the folder of a run of agents, whose first agent acts.
+        policy: ``uniform``, or the folder of a run of agents in this environment, whose first agent
+            acts. The run decides the goal, the observation and the limit of steps.
         epsilon: Share of random actions of a run's agent.
 
     Returns:
@@ -199,13 +205,21 @@ def sample_world(
     """
     require_place(out)
     require_interval("epsilon", epsilon, "[0, 1]")
-    follow: Any = None if policy == "uniform" else _agent_policy(Path(policy), env, epsilon)
-    environment: Any = load_compiled_environment(AgentConfig(environment=env))
+    config, follow = AgentConfig(environment=env), None
+    about: dict[str, Any] = {"game": env, "policy": policy}
+    if policy != "uniform":
+        config, follow, agent = _agent_policy(Path(policy), env, epsilon)
+        about |= {"epsilon": epsilon, "agent": agent, "max_episode_steps": config.max_episode_steps}
+    about |= describe_environment(config)
+    environment: Any = load_compiled_environment(config)
     on_host = environment is None
     if on_host:
         environment = _as_agents_see(make_environment(env), env)
-        follow = None if follow is None else _on_host(follow, environment.action_space)
-    about = {"game": env, "policy": policy, **({} if follow is None else {"epsilon": epsilon})}
+        if follow is not None:
+            if environment.spec.max_episode_steps is None:
+                limit = config.max_episode_steps
+                environment = gymnasium.wrappers.TimeLimit(environment, limit)
+            follow = _on_host(follow, environment.action_space)
     began = time.perf_counter()
     store, computed = sample_to_store(
         out, environment, sampling, policy=follow, about=about, progress=progress_bar
@@ -238,14 +252,19 @@ def sample_world(
     }
 
 
-def _agent_policy(run: Path, env: str, epsilon: float) -> JaxPolicy:
-    """Return the policy of a run's first agent, which takes a share of random actions."""
+def _agent_policy(run: Path, env: str, epsilon: float) -> tuple[AgentConfig, JaxPolicy, str]:
+    """Return a run's configuration, its first agent's policy, and a digest of the agent.
+
+    The policy takes a share of random actions.
+    """
     folder = RunFolder(run)
-    program, state, _ = load_agents(folder, load_agent_config(folder, env))
+    config = load_agent_config(folder, env)
+    program, state, _ = load_agents(folder, config)
     with contextlib.closing(program):
         agent, params = program.agent, jax.tree.map(lambda leaf: leaf[0], state.learner.params)
-    share = jnp.float32(epsilon)
-    return lambda key, seen: agent.act(params, seen[None], share, key)[0]
+    share, leaves = jnp.float32(epsilon), jax.tree.leaves(params)
+    digest = digest_of({f"{at:04}": np.asarray(leaf) for at, leaf in enumerate(leaves)})
+    return config, lambda key, seen: agent.act(params, seen[None], share, key)[0], digest
 
 
 def _as_agents_see(environment: Any, name: str) -> Any:

@@ -73,6 +73,8 @@ class World:
             require(found == (states,), f"{name} [{states}]", found)
         whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
         require(whole, "a start distribution that sums to 1", float(self.start.sum()))
+        over = float(self.start[self.terminal].sum())
+        require(over == 0.0, "episodes that start in states that are not terminal", over)
         require(bool(np.isfinite(self.rewards).all()), "finite rewards", "NaN or infinity")
         if self.transition_rewards is not None:
             check_entries(self.transition_rewards, self.transitions, self.rewards)

@@ -13,8 +13,8 @@ from jax import Array
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
 from rlreps.agents.config import (
+    describe_environment,
     find_arena_name,
-    load_puddle_world,
     require_memory_for_agents,
 )
 from rlreps.agents.dqn import DQN, AgentState
@@ -76,7 +76,7 @@ KIND = "agent"
 METHODS: dict[str, type] = {**training_config.METHODS, **TASKS, **OBSERVATIONS}
 """Name → class, for everything that a stored configuration of agents can name."""
 
-_BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
+_BESIDE_CONFIG = ("arena", "world_digest", "ground_truth", "start", "own")
 """Parts of a run, besides its ``AgentConfig``, that decide its result."""
 
 
@@ -147,12 +147,12 @@ class TrainAgents(Job[Mapping[str, Any]]):
             InputError: For an unknown or invalid arena, a store that does not fit, or the user's
                 own parts without a name.
         """
-        world, own = load_puddle_world(self.config), self.own
+        own = self.own
         named = own.name is not None or own == CustomParts()
         require(named, "a name for your own parts, which tells their runs from others", own.name)
         return {
             **as_json(self.config),
-            "arena": None if world is None else arena_settings(world),
+            **describe_environment(self.config),
             "ground_truth": None if self._truth is None else dict(self._truth.settings),
             "start": None if self.start is None else self.start.origin,
             "own": own.name,
@@ -255,7 +255,8 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
 
     Raises:
         InputError: If the folder holds another kind of run, a run with a user's own parts, or a run
-            in another environment; or if the environment must be named and is not.
+            in another environment; if the environment must be named and is not; or if its file, or
+            its package, has changed since.
     """
     folder.require_kind(KIND)
     own = folder.config.get("own")
@@ -269,6 +270,9 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
             "outside the folder, got none; name it again if you trust it"
         )
     require(environment in (None, name), f"--env {name}, in which agents were trained", environment)
+    for part, now in describe_environment(config).items():
+        same = folder.config.get(part, now) == now
+        require(same, f"{name} as it was when the agents of {folder.path} were trained", "another")
     return config
 
 

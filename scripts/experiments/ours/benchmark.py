@@ -35,6 +35,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rlreps.encoders import Cosine
 from rlreps.errors import InputError
 from rlreps.experiments.ours import benchmark_report as report
@@ -124,9 +126,13 @@ def prepare(run: Run[Config]) -> dict[str, Any]:
 def claims(results: Results[Config]) -> list[Claim]:
     """State that no row failed and, if all rows ran, the advice of docs/results/benchmark.md."""
     whole = Config()
-    ends = results.ends.groups("method", "world", "failed")
-    faults = "; ".join(": ".join(each) for each in ends if each[2])
-    ran = Verdict(not faults, faults or "no failure")
+    faults = [
+        ": ".join(each) for each in results.ends.groups("method", "world", "failed") if each[2]
+    ]
+    for (method,), group in results.ends.groups("method").items():
+        if lost := int(np.nansum(group["diverged"])):
+            faults.append(f"{method}: {lost} of {len(group)} trainings diverged")
+    ran = Verdict(not faults, "; ".join(faults) or "no failure")
     judged = {"Every row can be trained and measured in every world": ran}
     present = (*results.config.rows, *released_rows(results.config))
     if all(row in present for row in whole.rows) and {*whole.worlds} <= {*results.config.worlds}:

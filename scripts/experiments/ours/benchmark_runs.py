@@ -63,6 +63,7 @@ class Config:
         thresholds: Distances to the own truth; the cost of reaching each is reported.
         labels: States with known values.
         draws: Number of draws of labelled states, for each seed.
+        world_digest: Digest of the world that the user names; None for the preset's worlds.
     """
 
     worlds: tuple[str, ...] = ("sutton", "spiral", "four_rooms", PENDULUM)
@@ -82,6 +83,7 @@ class Config:
     thresholds: tuple[float, ...] = (0.1, 0.03, 0.01)
     labels: int = 50
     draws: int = 5
+    world_digest: str | None = None
 
 
 def with_objective(config: Config, place: str) -> Config:
@@ -100,7 +102,7 @@ def in_world(config: Config, name: str) -> Config:
         InputError: For a world that does not exist, whose chain has no truth, or that has too few
             or too many states; or if no row makes sense in it.
     """
-    load(name, progress=progress_bar)  # Builds a world that is not in the cache.
+    digest = load(name, progress=progress_bar).digest  # Builds a world that is not in the cache.
     world = KnownChain.of(name, config.bins, config.discount)
     states, shape = world.world.num_states, world.inputs.shape[1:]
     require(states > config.tuned_at, f"a world of more than {config.tuned_at} states", states)
@@ -122,6 +124,7 @@ def in_world(config: Config, name: str) -> Config:
         batch=batch,
         rates=rates,
         labels=min(config.labels, states // 2),
+        world_digest=digest,
     )
 
 
@@ -323,7 +326,11 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
         values = {each: figure.tolist() for each, figure in found.items()}
         values["seconds"] = [[record["seconds"] / len(seeds) for record in result.history]]
         features = [forward(learner.encoder, result.params(seed), world.inputs) for seed in seeds]
-    values["r2"] = [[explained(config, world, *each)] for each in zip(features, seeds, strict=True)]
+    lost = np.broadcast_to(np.asarray(values["diverged"])[:, -1], len(seeds))
+    values["r2"] = [
+        [math.nan if diverged else explained(config, world, each, seed)]
+        for each, seed, diverged in zip(features, seeds, lost, strict=True)
+    ]
     pictures = np.round(np.asarray(features[0], np.float64), 4).tolist()
     return {"values": values, "steps": [*steps], "features": pictures if d <= _DRAWN else None}
 

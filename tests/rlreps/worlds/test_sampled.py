@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from shlex import split as words
 
 import jax
@@ -13,6 +14,7 @@ import rlreps
 from rlreps.app.main import main
 from rlreps.config import with_sizes
 from rlreps.cumulants import Discs, RandomFourier, RandomIndicators
+from rlreps.envs import Code, load_arena
 from rlreps.errors import InputError
 from rlreps.subspace import centre_in_place, exact_svd, nested_distances
 from rlreps.successor.measure import monte_carlo
@@ -191,3 +193,49 @@ def test_a_game_of_minatar_and_an_agent_s_policy_are_sampled(tmp_path, capsys):
         main(words(f"worlds sample --env {name} --policy {policy} --out {out} {small}"))
         assert json.loads(capsys.readouterr().out)["states"] == 20
         assert rlreps.successor.load(out).observations.shape == (20, *shape)
+
+
+@pytest.mark.integration
+def test_an_agent_s_states_are_of_the_goal_and_the_observation_of_its_run(tmp_path, capsys):
+    run, out = tmp_path / "run", tmp_path / "store"
+    few = "--steps 1500 --evaluate-every 500 --evaluation-episodes 2 --max-episode-steps 40"
+    task = "--env puddle-world:sutton --goal 0.3 0.3 0.25 --observation code"
+    main(words(f"agent train {task} {few} --out {run}"))
+    small = "--states 60 --tasks 8 --rollouts 2 --horizon 3 --cumulants random_fourier"
+    env = "--env puddle-world:sutton"
+    main(words(f"worlds sample {env} --policy {run} --epsilon 1 {small} --out {out}"))
+    capsys.readouterr()
+    truth = rlreps.successor.load(out)
+    assert truth.observations.shape == (60, 16)
+    centres = rlreps.successor.Grid(20).centres()
+    codes = jax.vmap(load_arena("sutton", observation=Code()).observe_position)(centres)
+    apart = np.square(np.asarray(truth.observations)[:, None] - np.asarray(codes)).sum(axis=2)
+    assert apart.min(axis=1).max() < 1e-6
+    # An episode ends inside the disc, which holds the whole cells near its centre.
+    assert np.linalg.norm(centres[apart.argmin(axis=1)] - 0.3, axis=1).min() > 0.25 - 0.036
+    assert truth.settings["max_episode_steps"] == 40
+    assert truth.settings["arena"]["goal"] == pytest.approx([0.3, 0.3, 0.25])
+
+
+@pytest.mark.integration
+def test_a_changed_world_or_agent_is_no_longer_the_same(tmp_path, capsys, refused):
+    file, run = room().save(tmp_path / "room.npz"), tmp_path / "run"
+    env = f"--env world:{file}"
+    few = "--steps 1200 --evaluate-every 600 --evaluation-episodes 2 --max-episode-steps 40"
+    small = "--states 20 --tasks 8 --rollouts 4 --horizon 5 --cumulants random_fourier"
+    train, sample = f"agent train {env} {few} --out {run}", f"worlds sample {env} {small}"
+    main(words(train))
+    for policy in ("uniform", run):
+        main(words(f"{sample} --policy {policy} --out {tmp_path}/{policy == run}"))
+    shutil.rmtree(run)
+    main(words(f"{train} --seed 1"))
+    capsys.readouterr()
+    said = refused(*words(f"{sample} --policy {run} --out {tmp_path}/True"))
+    assert "made under other settings: expected agent=" in said
+    # The same states and moves with another reward.
+    dataclasses.replace(room(), rewards=room().rewards + 1.0).save(file)
+    said = refused(*words(f"{sample} --out {tmp_path}/False"))
+    assert "made under other settings: expected world_digest=" in said
+    assert "holds another run: expected world_digest=" in refused(*words(f"{train} --seed 1"))
+    said = refused(*words(f"agent evaluate {run} {env}"))
+    assert f"as it was when the agents of {run} were trained" in said

@@ -203,6 +203,8 @@ def test_pictures_have_a_convolutional_network_and_no_controls_of_a_plane(
 ):
     config, game = pictures
     assert config.encoder.frame_shape == (6, 7, 3)
+    # A run in another world is another run, although its file has the same name.
+    assert config.world_digest == World.load(config.worlds[0]).digest
     assert (config.dimensions, config.labels) == ((10,), 10)
     assert {*Config().rows} - {*config.rows} == {COSINES, RANDOM}
     np.testing.assert_array_equal(game.chain.transition[19], np.eye(20)[0])  # It starts again.
@@ -316,6 +318,14 @@ def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypa
     mean = found["subspace_distance"][[0, 2], -1].mean()
     assert line["subspace_distance"] == pytest.approx(mean)
     assert line["note"] == "no truth of its own for 1 of 3 seeds"
+    assert EXPERIMENT.judged(results_of(EXPERIMENT, config, frame))[0].holds is True
+    values["diverged"][1][-1] = 1.0
+    frame = benchmark_runs.frame(Run(config, folder=None), cell, measured)
+    results = results_of(EXPERIMENT, config, frame)
+    assert benchmark_report.lines(results)[0]["note"] == "1 of 3 seeds diverged"
+    ran = EXPERIMENT.judged(results)[0]
+    assert ran.holds is False
+    assert "random cumulants by TD: 1 of 3 trainings diverged" in ran.found
 
 
 @functools.cache
