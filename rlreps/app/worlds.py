@@ -205,7 +205,8 @@ def sample_world(
     """
     require_place(out)
     require_interval("epsilon", epsilon, "[0, 1]")
-    config, follow = AgentConfig(environment=env), None
+    config = AgentConfig(environment=env)
+    follow: Any = None
     about: dict[str, Any] = {"game": env, "policy": policy}
     if policy != "uniform":
         config, follow, agent = _agent_policy(Path(policy), env, epsilon)
