@@ -24,14 +24,12 @@ from rlreps.auditing.measures import (
     explained,
     find_aliases,
     held_out,
-    spans_of,
-    standardise,
 )
 from rlreps.auditing.recorded import RecordedTruth, estimate_truth
 from rlreps.errors import InputError, require, require_positive
 from rlreps.formatting import format_number
 from rlreps.numerics import as_real, bytes_of
-from rlreps.subspace import ridge_by_leave_one_out
+from rlreps.subspace import ridge_by_leave_one_out, spans_of, standardise
 from rlreps.successor import FitConfig, GroundTruth, Transitions
 from rlreps.successor.fitting.data import as_transitions
 from rlreps.typing import ArrayLike, DoubleArray
@@ -159,7 +157,7 @@ def _audit_one(
     given = standardise(features)
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
     spans = spans_of(given, components)
-    shares, rank = spans.with_intercept, len(spans.factor)
+    shares, rank = 1.0 - spans.missed_with_intercept, len(spans.factor)
     beyond = held_out(given.units, components, seed)
     health = examine(features, given, spans)
     aliased, pairs = find_aliases(
@@ -168,7 +166,7 @@ def _audit_one(
     return FeatureFindings(
         features=features,
         components=shares,
-        without_intercept=spans.without_intercept,
+        without_intercept=1.0 - spans.missed_without_intercept,
         held_out=beyond,
         chance=rank / max(states - 1, 1),
         health=health,

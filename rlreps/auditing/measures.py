@@ -7,7 +7,6 @@ components are orthogonal to the constant.
 
 import dataclasses
 import math
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,7 @@ import scipy
 
 from rlreps.config import checked
 from rlreps.errors import require_memory
-from rlreps.subspace.ridge import ridge_by_leave_one_out
-from rlreps.subspace.svd import relative_tolerance
+from rlreps.subspace import Spans, Standardised, ridge_by_leave_one_out
 from rlreps.typing import DoubleArray
 
 DORMANT = 0.025
@@ -29,110 +27,6 @@ PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 _NEAR, _FAR = 0.01, 0.2
 _STATES = 500
 """Largest number of states whose neighbours are searched."""
-
-
-class Standardised(NamedTuple):
-    """The units of features [n, p] that vary, with mean zero and standard deviation one.
-
-    A unit varies if its standard deviation is above what rounding alone can give a constant: one
-    unit in the last place of the features' type. Integers up to 2^53 are exact in double precision.
-
-    Attributes:
-        units: The units that vary, [n, v].
-        varying: Which of the p units they are, [p].
-        exponents: Exponents of powers of two, above the largest magnitude of each unit, [p].
-        means: Means of the units, each divided by its power of two, [p].
-        deviations: Their standard deviations, each divided by its power of two, [p].
-        noise: Median share of rounding in the deviation of units that vary.
-        tolerance: Relative size at which singular values of the units count as zero.
-    """
-
-    units: DoubleArray
-    varying: npt.NDArray[np.bool_]
-    exponents: npt.NDArray[np.int32]
-    means: DoubleArray
-    deviations: DoubleArray
-    noise: float
-    tolerance: float
-
-
-def standardise(features: np.ndarray) -> Standardised:
-    """Standardise the units of features [n, p] that vary."""
-    kind, real = features.dtype, features.dtype.kind == "f"
-    # As for ``subspace.numerical_rank``; shorter types count as float32.
-    short = np.float32 if real and kind != np.float64 else np.float64
-    units = features.astype(np.float64)
-    # Divided by powers of two, exactly, squares neither over- nor underflow. Below 2^-1022 the
-    # inverse of a power is infinite.
-    exponents = np.maximum(np.frexp(np.abs(units).max(axis=0))[1], -1022)
-    units *= np.ldexp(1.0, -exponents)
-    rounding = float(np.finfo(kind if real else np.float64).eps) * np.abs(units).mean(axis=0)
-    means = units.mean(axis=0)
-    units -= means
-    units -= units.mean(axis=0)  # The first mean is rounded, also that of equal numbers.
-    deviations = np.sqrt(np.mean(np.square(units), axis=0))
-    varying = deviations > rounding
-    shares = rounding[varying] / deviations[varying]
-    return Standardised(
-        units=np.compress(varying, units, axis=1) / deviations[varying],
-        varying=varying,
-        exponents=exponents,
-        means=means,
-        deviations=deviations,
-        noise=float(np.median(shares)) if shares.size else 0.0,
-        tolerance=relative_tolerance(features.shape, short),
-    )
-
-
-class Spans(NamedTuple):
-    """What the spans of features hold, and the features in few coordinates.
-
-    Attributes:
-        with_intercept: ‖Qᵀu_j‖² of each component u_j, [k] in [0, 1], where Q is an orthonormal
-            basis of the features and a constant. The mean over the leading k is one minus the
-            subspace distance (Le Lan et al. 2023).
-        without_intercept: The same in the span of the features as they are, [k].
-        coordinates: Centred features in an orthonormal basis, [q, p], so that their inner products
-            are those of the features, each unit divided by its power of two.
-        factor: The same in a basis of their span, [r, p]; r is their numerical rank.
-    """
-
-    with_intercept: DoubleArray
-    without_intercept: DoubleArray
-    coordinates: DoubleArray
-    factor: DoubleArray
-
-
-def spans_of(given: Standardised, components: DoubleArray) -> Spans:
-    """Measure what the spans of features [n, p] hold of orthonormal components [n, k].
-
-    Columns are scaled to the same length first, so that no column counts less than another.
-    Singular values within the rounding of the features' own type count as zero: of float32, or of
-    float64 for features of that type and for integers, and at least the share ``given.noise``.
-    """
-    count, size = given.units.shape
-    constant = np.full((count, 1), 1.0 / math.sqrt(count))
-    # All that follows depends on inner products alone, and those of the triangle are the same.
-    triangle = np.linalg.qr(np.concatenate([constant, given.units, components], axis=1), "r")
-    constant, units, components = np.split(triangle, [1, size + 1], axis=1)
-    left, values, _ = np.linalg.svd(units, full_matrices=False)
-    least = max(given.tolerance * values.max(initial=0.0), math.sqrt(count) * given.noise)
-    basis = left[:, values > least]
-    coordinates = np.zeros((len(triangle), len(given.varying)))
-    coordinates[:, given.varying] = units * given.deviations[given.varying]
-    factor = basis.T @ coordinates
-    # F = C R + 1 mᵀ lies in the span of C and the constant: a small factor has all of its span.
-    both = np.concatenate([basis, constant], axis=1)
-    whole = np.concatenate([factor, math.sqrt(count) * given.means[None, :]])
-    lengths = np.linalg.norm(whole, axis=0)
-    left, values, _ = np.linalg.svd(
-        whole / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False
-    )
-    raw = both @ left[:, values > given.tolerance * values[0]]
-    with_intercept, without = (
-        np.minimum(np.sum(np.square(span.T @ components), axis=0), 1.0) for span in (both, raw)
-    )
-    return Spans(with_intercept, without, coordinates, factor)
 
 
 def held_out(units: DoubleArray, components: DoubleArray, seed: int = 0) -> DoubleArray:

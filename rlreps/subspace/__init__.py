@@ -52,6 +52,7 @@ from rlreps.subspace.row_blocks import (
     column_means,
     project_rows,
 )
+from rlreps.subspace.spans import Spans, Standardised, spans_of, standardise
 from rlreps.subspace.svd import (
     DECOMPOSITIONS,
     ExactSVD,
@@ -73,7 +74,9 @@ __all__ = [
     "PrincipalSubspace",
     "RandomizedSVD",
     "RowBlocks",
+    "Spans",
     "Spectrum",
+    "Standardised",
     "align",
     "centre_columns",
     "centre_in_place",
@@ -109,5 +112,7 @@ __all__ = [
     "ridge_by_leave_one_out",
     "ritz_spectrum",
     "second_moments",
+    "spans_of",
+    "standardise",
     "subspace_distance",
 ]

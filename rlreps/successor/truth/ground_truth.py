@@ -20,6 +20,8 @@ from rlreps.subspace import (
     PrincipalSubspace,
     RowBlocks,
     numerical_rank,
+    spans_of,
+    standardise,
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition
@@ -130,7 +132,8 @@ class GroundTruth:
         """Return the subspace distance of features [n, p] from the leading components.
 
         The distance is the share of the leading k components outside the features' span, 1 − tr(F
-        Fᵀ P_Φ) / k: 0 if the span holds them, 1 if it is orthogonal to them.
+        Fᵀ P_Φ) / k: 0 if the span holds them, 1 if it is orthogonal to them. It is computed in
+        double precision, by the function that ``rlreps.audit`` uses.
 
         Args:
             features: Features of all states, [n, p].
@@ -143,20 +146,17 @@ class GroundTruth:
                 than the truth has.
         """
         features = as_real(features, "features")
-        features = features if features.dtype.kind == "f" else features.astype(np.float32)
-        require(features.ndim == 2, "features of shape [states, p]", features.shape)
+        filled = features.ndim == 2 and features.size > 0
+        require(filled, "features of shape [states, p]", features.shape)
         require(bool(np.isfinite(features).all()), "finite features", "NaN or infinity")
         fitting = len(features) == self.num_states
         require(fitting, f"features of all {self.num_states} states, a row each", features.shape)
         k = features.shape[1] if components is None else components
         self.require_dimension(k)
-        basis = jnp.asarray(self.principal.truncated(k).basis)
-        if intercept:
-            # Float32 would round a large mean.
-            doubles = np.asarray(features, np.float64)
-            centred = doubles - doubles.mean(axis=0)
-            features = np.column_stack([centred, np.ones(len(centred))]).astype(np.float32)
-        return float(subspace_distance(jnp.asarray(features), basis))
+        basis = self.principal.truncated(k).basis.astype(np.float64)
+        spans = spans_of(standardise(features), basis)
+        missed = spans.missed_with_intercept if intercept else spans.missed_without_intercept
+        return float(missed.mean())
 
     def inputs(self, encoder: Encoder) -> Array:
         """Return an encoder's inputs for all states: indices if tabular, else what it sees.

@@ -10,16 +10,11 @@ import pytest
 
 import rlreps
 from rlreps.app.main import main
-from rlreps.auditing.measures import (
-    examine,
-    find_aliases,
-    held_out,
-    spans_of,
-    standardise,
-)
+from rlreps.auditing.measures import examine, find_aliases, held_out
 from rlreps.auditing.recorded import _count_alike as count_alike
 from rlreps.auditing.recorded import estimate_truth
 from rlreps.errors import InputError
+from rlreps.subspace import spans_of, standardise
 from rlreps.successor import BoxGrid, Transitions, load_ground_truth, save_matrix
 from rlreps.worlds import World
 
@@ -96,19 +91,19 @@ def sound(truth, random):
 
 
 def rank_of(features):
-    return len(spans_of(standardise(features), np.zeros((len(features), 1))).factor)
+    return len(spans_of(standardise(features), np.eye(len(features), 1)).factor)
 
 
-def test_captured_shares_are_those_of_least_squares_with_and_without_an_intercept(truth, sound):
+def test_missed_shares_are_those_of_least_squares_with_and_without_an_intercept(truth, sound):
     components = truth.principal.basis[:, :6].astype(np.float64)
     spans = spans_of(standardise(sound + 2.0), components)
-    for shares, columns in (
-        (spans.with_intercept, np.column_stack([sound, np.ones(STATES)])),
-        (spans.without_intercept, sound + 2.0),
+    for found, columns in (
+        (spans.missed_with_intercept, np.column_stack([sound, np.ones(STATES)])),
+        (spans.missed_without_intercept, sound + 2.0),
     ):
         fitted = columns @ np.linalg.lstsq(columns, components, rcond=None)[0]
         missed = np.sum((components - fitted) ** 2, axis=0)
-        np.testing.assert_allclose(shares, 1.0 - missed, atol=1e-9)
+        np.testing.assert_allclose(found, missed, atol=1e-9)
 
 
 def test_no_shift_or_invertible_map_changes_what_is_captured_with_an_intercept(truth, random):
@@ -129,6 +124,29 @@ def test_the_distance_is_one_minus_the_mean_captured_share(truth, sound):
         assert distance == pytest.approx(1.0 - found.leading(k), abs=1e-5)
         plain = truth.distance(sound.astype(np.float32), k)
         assert plain == pytest.approx(1.0 - found.without_intercept[:k].mean(), abs=1e-5)
+
+
+SHAPES = {
+    "float64 of 1e60": lambda sound: 1e60 * sound,
+    "float64 of 1e-60": lambda sound: 1e-60 * sound,
+    "float64 far from 0": lambda sound: sound + 1e6,
+    "int64 far from 0": lambda sound: np.rint(1e3 * sound).astype(np.int64) + 1_700_000_000,
+    "float16": lambda sound: sound.astype(np.float16),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_distance_is_exact_for_features_of_any_type_and_size(truth, sound, kind, intercept):
+    features = SHAPES[kind](sound[:, :8])
+    columns = features.astype(np.float64)
+    columns /= np.abs(columns).max()
+    if intercept:
+        columns = np.column_stack([columns - columns.mean(axis=0), np.ones(STATES)])
+    components = truth.principal.basis[:, :5].astype(np.float64)
+    fitted = columns @ np.linalg.lstsq(columns, components, rcond=None)[0]
+    missed = np.sum((components - fitted) ** 2) / 5
+    assert truth.distance(features, 5, intercept=intercept) == pytest.approx(missed, abs=1e-6)
 
 
 def test_units_beyond_the_rank_add_nothing(truth, sound):
@@ -174,7 +192,7 @@ def test_any_finite_scale_is_a_scale_and_nothing_else(truth, sound, factor):
 def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
     components = truth.principal.basis[:, :10].astype(np.float64)
     noise = standardise(random.normal(size=(STATES, 100)))
-    shares = spans_of(noise, components).with_intercept
+    shares = 1.0 - spans_of(noise, components).missed_with_intercept
     assert shares.mean() == pytest.approx(100 / (STATES - 1), abs=0.05)
     assert held_out(noise.units, components).mean() < 0.1
     np.testing.assert_allclose(
@@ -242,7 +260,7 @@ def of_spectrum(values, random):
 
 def health_of(features):
     given = standardise(features)
-    return examine(features, given, spans_of(given, np.zeros((len(features), 1))))
+    return examine(features, given, spans_of(given, np.eye(len(features), 1)))
 
 
 def test_ranks_and_the_slope_are_those_of_known_spectra(random):
@@ -376,7 +394,7 @@ def test_awkward_features_are_measured_as_by_decompositions_of_all_states(truth,
     kept = values > 10.0 * np.finfo(features.dtype).eps * STATES**0.5 * values[0]
     assert found.health.rank == kept.sum()
     span = np.c_[left[:, kept], np.full(STATES, STATES**-0.5)]
-    shares = np.sum((span.T @ components) ** 2, axis=0)
+    shares = np.sum((span.T @ components) ** 2, axis=0) / np.sum(components**2, axis=0)
     np.testing.assert_allclose(found.components, np.minimum(shares, 1.0), rtol=0.0, atol=1e-9)
     shares = np.linalg.svd(doubles, compute_uv=False)
     shares = shares / shares.sum() + 1e-7
