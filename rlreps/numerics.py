@@ -46,6 +46,12 @@ def as_real(given: Any, name: str) -> np.ndarray:
     return array.astype(np.float32)
 
 
+def as_inputs(observations: Array) -> Array:
+    """Convert observations to float32; bytes are divided by 255."""
+    numbers = observations.astype(jnp.float32)
+    return numbers / np.float32(255.0) if observations.dtype == np.uint8 else numbers
+
+
 def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a function with ``jax.jit``, keeping its signature for the type checker."""
     compiled: Callable[P, R] = jax.jit(function, **options)

@@ -15,6 +15,7 @@ from jax import Array, lax
 
 from rlreps.batch import Batch, Clip
 from rlreps.errors import InputError, require, require_interval
+from rlreps.numerics import as_inputs
 from rlreps.sources.matrix import encoder_inputs
 
 if TYPE_CHECKING:  # The successor package imports this one.
@@ -62,8 +63,8 @@ def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSou
     """Return a source of pairs (s, s') or, with a discount, (s, s⁺) along episodes.
 
     Args:
-        transitions: The data. Batches hold indices of states as int32, images of bytes divided by
-            255 and other observations unchanged (float32): scale them as the encoder expects.
+        transitions: The data. Batches hold indices of states as int32, bytes divided by 255, and
+            other observations unchanged (float32): scale them as the encoder expects.
         discount: γ in [0, 1), as for ``PairSource``; 0 gives the next state.
 
     Raises:
@@ -94,8 +95,7 @@ def _inputs(observations: Array) -> Array:
     """Convert observations [b, ...] to inputs of encoders."""
     if observations.ndim == 1 and jnp.issubdtype(observations.dtype, jnp.integer):
         return observations.astype(jnp.int32)
-    bytes_ = observations.ndim >= 3 and observations.dtype == jnp.uint8
-    return observations.astype(jnp.float32) * (1.0 / 255.0 if bytes_ else 1.0)
+    return as_inputs(observations)
 
 
 @jax.tree_util.register_dataclass

@@ -14,7 +14,7 @@ from rlreps.encoders import Encoder, Params, Tabular, TwoTowers
 from rlreps.envs import arena_from_settings
 from rlreps.envs.observations import Observation, as_observation
 from rlreps.errors import InputError, require, require_memory, require_positive
-from rlreps.numerics import as_real
+from rlreps.numerics import as_inputs, as_real
 from rlreps.subspace import (
     ArrayBlocks,
     PrincipalSubspace,
@@ -167,7 +167,7 @@ class GroundTruth:
         if isinstance(encoder, Tabular):
             return jnp.arange(self.num_states)
         seen = self.coordinates if self.observed is None else self.observed
-        return seen.astype(jnp.float32) / jnp.float32(255.0) if seen.dtype == jnp.uint8 else seen
+        return as_inputs(seen)
 
     def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
         """Return a function that measures an encoder, for ``evaluate`` of ``training.train``.

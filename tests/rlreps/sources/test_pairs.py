@@ -118,6 +118,7 @@ def of_kind(states):
             np.array([0, 51, 255], np.uint8).repeat(4).reshape(3, 2, 2, 1),
             np.array([0.0, 0.2, 1.0], np.float32).repeat(4).reshape(3, 2, 2, 1),
         ),
+        (np.uint8([[0, 51], [255, 1], [3, 102]]), np.float32([[0, 51], [255, 1], [3, 102]]) / 255),
     ],
 )
 def test_observations_become_what_encoders_take(states, expected):
