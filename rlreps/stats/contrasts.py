@@ -166,18 +166,25 @@ class Sample:
         values: [units].
         units: Names of the units, such as seeds.
         fewest: Least number of units for a verdict.
+        largest: Largest number that values were computed from, if it is above them: a spread within
+            its rounding counts as none.
     """
 
     values: DoubleArray
     units: Sequence[Hashable]
     fewest: int = 2
+    largest: float = 0.0
 
     __hash__ = None  # type: ignore[assignment]
 
     @cached_property
     def interval(self) -> Interval:
         """Mean with its 95 % interval."""
-        return mean_interval(self.values)
+        return mean_interval(self.values, self._largest)
+
+    @cached_property
+    def _largest(self) -> float:
+        return max(self.largest, float(np.abs(self.values).max(initial=0.0)))
 
     @property
     def mean(self) -> float:
@@ -189,7 +196,10 @@ class Sample:
         ours, theirs, _ = self._paired(other)
         least = max(self.fewest, getattr(other, "fewest", 0))
         constant = not isinstance(other, Sample)
-        return Contrast(ours, theirs, effect=effect, fewest=least, constant=constant)
+        largest = self._largest_with(other)
+        return Contrast(
+            ours, theirs, effect=effect, fewest=least, constant=constant, largest=largest
+        )
 
     def needing(self, fewest: int) -> "Sample":
         """Return the sample with another value of ``fewest``."""
@@ -203,12 +213,18 @@ class Sample:
 
     def __sub__(self, other: "Sample | float") -> "Sample":
         ours, theirs, units = self._paired(other)
-        return dataclasses.replace(self, values=ours - theirs, units=units)
+        largest = self._largest_with(other)
+        return dataclasses.replace(self, values=ours - theirs, units=units, largest=largest)
 
     def __mul__(self, factor: float) -> "Sample":
-        return dataclasses.replace(self, values=factor * self.values)
+        largest = float(abs(factor) * self.largest)
+        return dataclasses.replace(self, values=factor * self.values, largest=largest)
 
     __rmul__ = __mul__
+
+    def _largest_with(self, other: "Sample | float") -> float:
+        theirs = other._largest if isinstance(other, Sample) else abs(float(other))
+        return max(self._largest, theirs)
 
     def _paired(
         self, other: "Sample | float"
@@ -235,6 +251,7 @@ class Contrast:
         fewest: Least number of pairs for a verdict.
         constant: Whether ``theirs`` is one number, known beforehand.
         by_signs: Whether to test the signs of differences, for runs that succeed or fail.
+        largest: As for ``Sample``.
     """
 
     ours: DoubleArray
@@ -243,6 +260,7 @@ class Contrast:
     fewest: int = 2
     constant: bool = False
     by_signs: bool = False
+    largest: float = 0.0
 
     @cached_property
     def differences(self) -> DoubleArray:
@@ -267,7 +285,10 @@ class Contrast:
 
     @cached_property
     def _largest(self) -> float:
-        return float(max(np.abs(part).max() for part in (self.ours, self.theirs)))
+        return max(
+            self.largest,
+            *(float(np.abs(part).max(initial=0.0)) for part in (self.ours, self.theirs)),
+        )
 
     @cached_property
     def error(self) -> StandardError:

@@ -151,6 +151,26 @@ def test_samples_are_paired_by_what_they_share():
     assert (theirs.needing(4) > 0.0).holds is None
 
 
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda ours, theirs: ours - theirs,
+        lambda ours, theirs: 0.5 * ours - 0.5 * theirs,
+        lambda ours, theirs: 2.0 * ((ours - theirs) - (theirs - ours)),
+        lambda ours, theirs: (ours - theirs).needing(3) - 1e-3,
+    ],
+)
+def test_differences_as_samples_keep_the_rounding_of_their_terms(measure):
+    theirs = Sample(np.array([1000.1, 2000.2, 3000.3]), range(3))
+    ours = Sample(theirs.values + 0.1, range(3))
+    difference = measure(ours, theirs)
+    assert np.isnan(difference.interval.low)
+    for verdict in (ours > theirs, difference > 0.01, 0.0 * theirs < difference):
+        assert verdict.holds is None
+    apart = Sample(theirs.values + np.array([0.1, 0.2, 0.15]), range(3))
+    assert (measure(apart, theirs) > 0.01).holds is True
+
+
 HOLDS, FAILS, OPEN = (Verdict(holds, str(holds)) for holds in (True, False, None))
 
 
