@@ -265,7 +265,8 @@ class Contrast:
     @cached_property
     def differences(self) -> DoubleArray:
         """Ours minus theirs, [pairs]."""
-        return np.asarray(self.ours, np.float64) - np.asarray(self.theirs, np.float64)
+        with np.errstate(invalid="ignore"):  # Of two infinite runs.
+            return np.asarray(self.ours, np.float64) - np.asarray(self.theirs, np.float64)
 
     @cached_property
     def interval(self) -> Interval:
@@ -274,8 +275,8 @@ class Contrast:
         Equal differences have NaN ends too. Differences of successes (``by_signs``) have no long
         tail: their interval is Student's, or exact if they are all equal.
         """
-        if not np.isfinite(self.differences).all():
-            return Interval(float(np.mean(self.differences)), math.nan, math.nan)
+        if not self._finite:
+            return Interval(_mean(self.differences), math.nan, math.nan)
         if self.by_signs and self.error.freedom:
             value = float(np.mean(self.differences))
             if self.error.error:
@@ -291,16 +292,25 @@ class Contrast:
         )
 
     @cached_property
+    def _finite(self) -> bool:
+        return bool(np.isfinite(self.differences).all())
+
+    @cached_property
     def error(self) -> StandardError:
-        """Standard error of the mean difference."""
+        """Standard error of the mean difference; infinite if a difference is not finite."""
+        if not self._finite:
+            return StandardError(math.inf, 0)
         return standard_error(self.differences, self._largest)
 
     @cached_property
     def p_value(self) -> float:
         """Two-sided p-value for a mean difference equal to the effect; not adjusted.
 
-        By sign flips, or by the exact test of signs (``sign_test``).
+        By sign flips, or by the exact test of signs (``sign_test``). NaN if a difference is not
+        finite.
         """
+        if not self._finite:
+            return math.nan
         if self.by_signs:
             return sign_test(self.differences, self.effect)
         return sign_flip_p_value(np.asarray(self.ours, np.float64) - self.effect, self.theirs)
@@ -317,8 +327,11 @@ class Contrast:
 
         Returns:
             The difference; None if there are too few pairs for any p-value at or below the level,
-            if all differ equally, or if no difference of shares is detectable.
+            if all differ equally, if a difference is not finite, or if no difference of shares is
+            detectable.
         """
+        if not self._finite:
+            return None
         if self.by_signs:
             found = detectable_share(self.differences, level)
         elif 2.0 ** (1 - len(self.differences)) > level:
@@ -350,8 +363,14 @@ class Contrast:
         if self.constant:
             # The difference plus the constant is the mean of ours, with its interval.
             return format_interval(Interval(*(part + self.theirs[0] for part in self.interval)))
-        means = [format_number(float(np.mean(runs))) for runs in (self.ours, self.theirs)]
+        means = [format_number(_mean(runs)) for runs in (self.ours, self.theirs)]
         return f"{means[0]} against {means[1]}, {format_interval(self.interval, signed=True)}"
+
+
+def _mean(runs: DoubleArray) -> float:
+    """Return the mean of runs [pairs], NaN of opposite infinities."""
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(runs))
 
 
 Key = TypeVar("Key", bound=Hashable)

@@ -323,7 +323,10 @@ def sign_flip_p_value(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def holm(p_values: Sequence[float]) -> DoubleArray:
-    """Adjust p-values [k] for their number (Holm 1979): those below α hold together at level α."""
+    """Adjust p-values [k] for their number (Holm 1979): those below α hold together at level α.
+
+    NaN, of a test without a p-value, counts as a test and stays NaN.
+    """
     given = np.asarray(p_values, np.float64)
     order = np.argsort(given, kind="stable")
     steps = (given.size - np.arange(given.size)) * given[order]
@@ -346,11 +349,11 @@ def sign_test(differences: ArrayLike, effect: float = 0.0) -> float:
         effect: Difference of shares, strictly between -1 and 1.
     """
     require(abs(effect) < 1.0, "an effect strictly between -1 and 1", effect)
-    values = np.asarray(differences, np.float64)
-    more, fewer = int(np.sum(values > 0.0)), int(np.sum(values < 0.0))
+    more, fewer, pairs = _signs(differences)
     if not effect:
         return float(scipy.stats.binomtest(more, more + fewer).pvalue) if more + fewer else 1.0
-    pairs = len(values)
+    if not pairs:
+        return 1.0
     gains, losses = np.indices((pairs + 1, pairs + 1))
     possible = gains + losses <= pairs
     beyond = (gains - losses) / pairs - effect
@@ -385,23 +388,34 @@ def detectable_share(differences: ArrayLike, level: float) -> float:
         The share of positive pairs minus the share of negative ones, detected in 80 of 100 cases;
         infinite if even the largest possible difference is not detectable.
     """
-    values = np.asarray(differences, np.float64)
-    pairs = len(values)
-    against = min(np.sum(values > 0.0), np.sum(values < 0.0)) / pairs
-    more, fewer = np.indices((pairs + 1, pairs + 1))
-    fewest = np.minimum(more, fewer)
-    shown = 2.0 * scipy.stats.binom.cdf(fewest, more + fewer, 0.5) < level
+    more, fewer, pairs = _signs(differences)
+    if not pairs:
+        return math.inf
+    against = min(more, fewer) / pairs
+    gains, losses = np.indices((pairs + 1, pairs + 1))
+    fewest = np.minimum(gains, losses)
+    shown = 2.0 * scipy.stats.binom.cdf(fewest, gains + losses, 0.5) < level
 
     def missing(gained: float) -> float:
         """Power still missing if this share of pairs gains."""
         others = against / (1.0 - gained) if gained < 1.0 else 0.0
-        chances = scipy.stats.binom.pmf(more, pairs, gained)
-        chances = chances * scipy.stats.binom.pmf(fewer, pairs - more, min(others, 1.0))
+        chances = scipy.stats.binom.pmf(gains, pairs, gained)
+        chances = chances * scipy.stats.binom.pmf(losses, pairs - gains, min(others, 1.0))
         return float(_POWER - np.sum(chances[shown]))
 
     if missing(1.0 - against) > 0.0:
         return math.inf
     return float(scipy.optimize.brentq(missing, against, 1.0 - against)) - against
+
+
+def _signs(differences: ArrayLike) -> tuple[int, int, int]:
+    """Count positive and negative differences, and all pairs; refuse NaN."""
+    values = np.asarray(differences, np.float64)
+    unknown = int(np.isnan(values).sum())
+    known = values.ndim == 1 and not unknown
+    got = f"shape {values.shape}, {unknown} of them NaN"
+    require(known, "differences of pairs [pairs], not NaN", got)
+    return int(np.sum(values > 0.0)), int(np.sum(values < 0.0)), len(values)
 
 
 def samples_to_reach(steps: ArrayLike, curves: ArrayLike, threshold: float) -> DoubleArray:
@@ -421,6 +435,8 @@ def samples_to_reach(steps: ArrayLike, curves: ArrayLike, threshold: float) -> D
         Steps [runs] (float64), infinite for a run that never reaches it.
     """
     when, table = np.asarray(steps, np.float64), np.asarray(curves, np.float64)
+    fits = when.ndim == 1 and table.ndim == 2 and table.shape[1] == len(when) >= 1
+    require(fits, "steps [p >= 1] and curves [runs, p]", (when.shape, table.shape))
     above = np.pad(table >= threshold, ((0, 0), (_RECENT - 1, 0)))
     recent = np.lib.stride_tricks.sliding_window_view(above, _RECENT, axis=1).sum(axis=2)
     reached = 2 * recent > _RECENT

@@ -122,6 +122,19 @@ def test_one_pair_and_runs_without_a_number_tell_nothing():
     assert diverged.above.holds is None
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_contrast_with_a_diverged_run_has_no_p_value_and_leaves_its_family_as_it_is(value):
+    sound, theirs = Contrast(np.arange(9.0) + 1.0, np.zeros(9)), np.zeros(9)
+    theirs[3] = value
+    for diverged in (Contrast(np.full(9, value), theirs), Contrast(sound.ours, theirs).of_signs):
+        verdicts = judge_family({"diverged": diverged, "sound": sound})
+        assert [each.holds for each in verdicts.values()] == [None, True]
+        rows = contrast_rows([({}, diverged), ({}, sound)])
+        assert np.isnan(rows[0]["p_value"])
+        assert rows[0]["detectable"] is None
+        assert rows[1]["p_value"] == pytest.approx(2.0 * sound.p_value)
+
+
 def test_differences_that_are_all_equal_tell_nothing_but_of_successes():
     rng = np.random.default_rng(0)
     verdicts = [Sample((rng.random(5) < 0.9) * 1.0, range(5)) > 0.95 for _ in range(200)]

@@ -244,6 +244,24 @@ def test_the_smallest_detectable_share_is_that_of_the_exact_test(losing):
     assert detectable_share(np.ones(5), level) == np.inf
 
 
+def test_no_pairs_show_nothing_and_signs_of_no_number_are_refused():
+    assert sign_test([]) == sign_test([], 0.5) == 1.0
+    assert detectable_share([], 0.05) == np.inf
+    for given in (np.ones((3, 2)), [1.0, np.nan]):
+        with pytest.raises(InputError, match=r"expected differences of pairs \[pairs\], not NaN"):
+            sign_test(given, 0.5)
+        with pytest.raises(InputError, match=r"expected differences of pairs \[pairs\], not NaN"):
+            detectable_share(given, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("steps", "curves"), [([1, 2], [5.0, 5.0]), ([], []), ([], [[], []]), ([1, 2, 3], [[5.0] * 4])]
+)
+def test_curves_that_do_not_fit_their_steps_are_refused(steps, curves):
+    with pytest.raises(InputError, match=r"expected steps \[p >= 1\] and curves \[runs, p\]"):
+        samples_to_reach(steps, curves, 1.0)
+
+
 def test_intervals_stay_within_what_there_can_be_and_their_values_are_kept():
     runs = np.array([[0.001, 0.5], [0.03, 0.99], [0.002, 0.98]])
     free, bounded = aggregate(runs), aggregate(runs, within=(0.0, 1.0))
