@@ -7,10 +7,14 @@ import numpy.typing as npt
 import scipy.sparse
 
 from rlreps.errors import InputError, require
+from rlreps.numerics import as_real, bytes_of
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.planning import TransitionTable
 
 Mask = npt.NDArray[np.bool_]
+
+_DOUBLE, _SINGLE = 1e-12, 1e-6
+"""How far the rounding of float64 and of float32 brings sums of probabilities off 1."""
 
 
 def build_table(
@@ -40,14 +44,19 @@ def build_table(
         given = _by_states(transition_rewards, "transition_rewards")
         states, actions = given.shape[1], given.shape[0] // given.shape[1]
     else:
-        paid = np.array(rewards, np.float64)
+        paid = as_real(rewards, "rewards").astype(np.float64)
         states, actions = checked_shape(paid, "rewards", 2)
-    ends = np.zeros(states, np.bool_) if terminal is None else np.asarray(terminal, np.bool_)
-    require(ends.shape == (states,), f"terminal [{states}]", ends.shape)
+    flags = np.zeros(states) if terminal is None else as_real(terminal, "terminal")
+    require(flags.shape == (states,), f"terminal [{states}]", flags.shape)
+    others = flags[(flags != 0) & (flags != 1)]
+    require(not others.size, "terminal states as booleans, or 0 and 1", others[:1].tolist())
+    ends = flags.astype(np.bool_)
     if next_states is not None:
-        table = _of_next_states(np.asarray(next_states), (states, actions))
+        table = _of_next_states(as_real(next_states, "next_states"), (states, actions))
     else:
         table = _by_states(probabilities, "probabilities", (actions, states))
+        sums = np.asarray(table.sum(axis=1), np.float64)
+        table.data /= np.repeat(rounded_sums(sums), np.diff(table.indptr))
     if given is not None:
         paid = table.multiply(given).sum(axis=1).reshape(states, actions)
     stay = np.flatnonzero(np.repeat(ends, actions))
@@ -81,6 +90,44 @@ def restart(
         return restarted, None
     given = scipy.sparse.csr_array((each, table.indices, table.indptr), table.shape)
     return restarted, _rewards_at(given, restarted, terminal)
+
+
+def rounded_sums(sums: DoubleArray) -> DoubleArray:
+    """Return what to divide distributions by that add up to ``sums``: the rounding of float32.
+
+    It is 1 for sums in double precision, so that exact distributions stay as they are, and for
+    sums that are no rounding, which checks refuse.
+    """
+    off = np.abs(sums - 1.0)
+    return np.where((off > _DOUBLE) & (off < _SINGLE), sums, 1.0)
+
+
+def as_observations(given: ArrayLike) -> npt.NDArray[Any]:
+    """Return observations [n, ...] as uint8 if they are, else as float32.
+
+    Raises:
+        InputError: If they are not real numbers, or float32 makes two of them one.
+    """
+    seen = as_real(given, "observations")
+    if seen.dtype == np.uint8:
+        return seen
+    with np.errstate(over="ignore", invalid="ignore"):  # Infinite numbers are refused later.
+        single = seen.astype(np.float32)
+        if np.can_cast(seen.dtype, np.float32) or not seen.size:
+            return single
+        _, first, group = np.unique(
+            bytes_of(single, single.dtype), return_index=True, return_inverse=True
+        )
+        twins = seen[first[group]]
+        apart = seen != twins
+        if seen.dtype.kind == "f":  # A smaller difference is the rounding of double precision.
+            apart &= np.abs(seen - twins) > 1e-12 * np.abs(seen)
+    for place in np.argwhere(apart)[:1]:
+        raise InputError(
+            f"expected observations that single precision tells apart, got {twins[*place]} and "
+            f"{seen[*place]}, which it rounds alike: subtract an offset"
+        )
+    return single
 
 
 def checked_shape(array: npt.NDArray[Any], name: str, axes: int) -> tuple[int, ...]:

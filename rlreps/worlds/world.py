@@ -13,7 +13,7 @@ import scipy.sparse
 
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
 from rlreps.files import read_archive, write_archive
-from rlreps.numerics import bytes_of, digest_of
+from rlreps.numerics import as_real, bytes_of, digest_of
 from rlreps.subspace import Centring
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.grids import BoxGrid
@@ -26,7 +26,15 @@ from rlreps.worlds import planning
 from rlreps.worlds.enumeration import enumerate_states
 from rlreps.worlds.environment import TableEnvironment
 from rlreps.worlds.planning import TransitionTable, checked_policy
-from rlreps.worlds.tables import build_table, check_entries, check_table, checked_shape, restart
+from rlreps.worlds.tables import (
+    as_observations,
+    build_table,
+    check_entries,
+    check_table,
+    checked_shape,
+    restart,
+    rounded_sums,
+)
 from rlreps.worlds.toy_texts import read_table
 from rlreps.worlds.truths import SuccessorSolver, describe_truth, solve_truth
 
@@ -88,6 +96,8 @@ class World:
             axes = len(self.names)
             found = self.coordinates.shape
             require(found == (states, axes), f"coordinates [{states}, {axes}], as named", found)
+            finite = bool(np.isfinite(self.coordinates).all())
+            require(finite, "finite coordinates", "NaN or infinity")
 
     @classmethod
     def from_arrays(
@@ -109,6 +119,7 @@ class World:
         Args:
             next_states: The next state of each action, [n, A], or else ``probabilities``.
             probabilities: Probabilities of next states, [A, n, n]: an array, or A sparse matrices.
+                Rows that float32 has rounded are normalised; so is ``start``.
             rewards: Expected rewards, [n, A], or else ``transition_rewards``.
             transition_rewards: Rewards of transitions, [A, n, n], in the form of ``probabilities``.
             terminal: Which states are terminal, [n]; none by default. Their own transitions and
@@ -128,16 +139,21 @@ class World:
             next_states, probabilities, rewards, transition_rewards, terminal
         )
         states = len(ends)
-        first = (~ends).astype(np.float64) if start is None else np.asarray(start, np.float64)
+        if start is None:
+            first = (~ends).astype(np.float64)
+            first = first / max(float(first.sum()), 1e-300)
+        else:
+            first = as_real(start, "start").astype(np.float64)
+            first = first / rounded_sums(first.sum())
         seen = np.eye(states, dtype=np.float32) if observations is None else observations
-        seen = np.asarray(seen)
+        places = None if coordinates is None else as_real(coordinates, "coordinates")
         return cls(
             transitions=table,
             rewards=paid,
             terminal=ends,
-            start=first / max(float(first.sum()), 1e-300) if start is None else first,
-            observations=seen if seen.dtype == np.uint8 else np.asarray(seen, np.float32),
-            coordinates=None if coordinates is None else np.asarray(coordinates, np.float64),
+            start=first,
+            observations=as_observations(seen),
+            coordinates=None if places is None else places.astype(np.float64),
             names=tuple(names),
             about=dict(about or {}),
             transition_rewards=each,

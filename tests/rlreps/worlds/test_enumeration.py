@@ -111,6 +111,11 @@ def test_own_functions_save_restore_and_key_replace_copies():
     assert world.places()[0].names == ("place",)
 
 
+def test_observations_that_single_precision_makes_one_are_refused():
+    with pytest.raises(InputError, match="single precision tells apart, got 16777216 and"):
+        World.enumerate(Corridor(), observe=lambda env: 2**24 + env.place)
+
+
 def test_an_interrupted_search_continues_from_its_file(tmp_path, monkeypatch):
     class Counted(Corridor):
         taken, most = 0, 10

@@ -316,12 +316,51 @@ def test_a_world_s_file_with_a_right_digest_and_wrong_arrays_is_refused(
         ({"start": [0.0, 0.0]}, "a start distribution that sums to 1"),
         ({"observations": np.zeros((3, 2))}, "observations of 2 states"),
         ({"coordinates": np.zeros((2, 1))}, "coordinates .2, 0., as named"),
+        *[({"terminal": [0, value]}, "booleans, or 0 and 1") for value in (2, 0.5, np.nan)],
+        *[
+            ({name: [["a"], ["b"]]}, f"{name} of real numbers")
+            for name in ("next_states", "rewards", "terminal", "start", "observations")
+        ],
+        ({"observations": [2**24, 2**24 + 1]}, "single precision tells apart, got 16777216 and"),
+        ({"observations": 1.7e9 + np.arange(2.0)}, "single precision tells apart"),
+        *[
+            ({"observations": np.float64([value, value])}, "finite observations")
+            for value in (1e39, np.inf, np.nan)
+        ],
+        *[
+            ({"coordinates": [[0.0], [value]], "names": ["x"]}, "finite coordinates")
+            for value in (np.nan, -np.inf)
+        ],
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(changes, said):
     arrays = {"next_states": [[0, 1], [1, 0]], "rewards": np.zeros((2, 2)), **changes}
     with pytest.raises(InputError, match=said):
         World.from_arrays(**arrays)
+
+
+def test_probabilities_of_single_precision_are_normalised_and_exact_ones_are_kept():
+    chances = np.random.default_rng(0).dirichlet(np.ones(60), size=(3, 60))
+    arrays = {"rewards": np.zeros((60, 3)), "start": chances[0, 0]}
+    exact = World.from_arrays(probabilities=chances, **arrays)
+    np.testing.assert_array_equal(
+        exact.transitions.toarray(), chances.swapaxes(0, 1).reshape(180, 60), strict=True
+    )
+    np.testing.assert_array_equal(exact.start, chances[0, 0], strict=True)
+    short = {**arrays, "start": chances[0, 0].astype(np.float32)}
+    found = World.from_arrays(probabilities=chances.astype(np.float32), **short)
+    for given, rounded in ((exact.transitions, found.transitions), (exact.start, found.start)):
+        np.testing.assert_allclose(rounded.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12)
+        difference = np.abs(rounded - given).max()
+        assert 0.0 < difference < 1e-7
+    with pytest.raises(InputError, match="sum to 1, got '1e-05 off'"):
+        World.from_arrays(probabilities=chances * (1.0 + 1e-5), **arrays)
+
+
+def test_observations_that_differ_by_rounding_may_be_one():
+    seen = [[0.1 + 0.2, 2**24], [0.3, 2**24], [5.0, 2**25]]
+    world = World.from_arrays(next_states=[[0], [1], [2]], rewards=[[0.0]] * 3, observations=seen)
+    assert world.num_aliased == 2
 
 
 @pytest.mark.parametrize(
