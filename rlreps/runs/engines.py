@@ -7,19 +7,19 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, cast
 
+from rlreps.config import import_extra
+
 
 def dask() -> Executor:
     """Return the workers of a Dask cluster, whose scheduler ``DASK_SCHEDULER_ADDRESS`` names."""
-    from distributed import Client
-
-    return cast(Executor, Client(set_as_default=False).get_executor())
+    distributed = import_extra("distributed", "dask", "an executor of Dask")
+    return cast(Executor, distributed.Client(set_as_default=False).get_executor())
 
 
 def mpi() -> Executor:
     """Return the other processes of ``mpiexec -n N python -m mpi4py.futures -m rlreps``."""
-    from mpi4py.futures import MPIPoolExecutor
-
-    return cast(Executor, MPIPoolExecutor())
+    futures = import_extra("mpi4py.futures", "mpi", "an executor of MPI")
+    return cast(Executor, futures.MPIPoolExecutor())
 
 
 def slurm(folder: Path = Path("slurm-jobs"), **parameters: Any) -> Executor:
@@ -31,11 +31,10 @@ def slurm(folder: Path = Path("slurm-jobs"), **parameters: Any) -> Executor:
             ``time`` (minutes), ``cpus_per_task`` and ``array_parallelism``. ``SBATCH_PARTITION``
             and the like in the environment take precedence.
     """
-    from submitit import SlurmExecutor
-
+    submitit = import_extra("submitit", "slurm", "an executor of Slurm")
     folder.mkdir(parents=True, exist_ok=True)
     # A new folder: submitit takes a result of an earlier job with the same number for its own.
-    jobs = SlurmExecutor(Path(tempfile.mkdtemp(dir=folder.absolute())))
+    jobs = submitit.SlurmExecutor(Path(tempfile.mkdtemp(dir=folder.absolute())))
     jobs.update_parameters(**parameters)
     return _SlurmJobs(jobs)
 
