@@ -81,23 +81,21 @@ class World:
             require(found == (states,), f"{name} [{states}]", found)
         whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
         require(whole, "a start distribution that sums to 1", float(self.start.sum()))
-        over = float(self.start[self.terminal].sum())
-        require(over == 0.0, "episodes that start in states that are not terminal", over)
-        require(bool(np.isfinite(self.rewards).all()), "finite rewards", "NaN or infinity")
+        over = self.start[self.terminal].sum()
+        require(over == 0.0, "episodes that start in states that are not terminal", float(over))
+        for name in ("rewards", "observations", "coordinates"):
+            finite = getattr(self, name) is None or np.isfinite(getattr(self, name)).all()
+            require(bool(finite), f"finite {name}", "NaN or infinity")
         if self.transition_rewards is not None:
             check_entries(self.transition_rewards, self.transitions, self.rewards)
         seen = self.observations
         known = seen.dtype == np.uint8 or seen.dtype == np.float32
         require(known, "observations of type uint8 or float32", seen.dtype.name)
         require(len(seen) == states, f"observations of {states} states", len(seen))
-        finite = seen.dtype == np.uint8 or bool(np.isfinite(seen).all())
-        require(finite, "finite observations", "NaN or infinity")
         if self.coordinates is not None:
             axes = len(self.names)
             found = self.coordinates.shape
             require(found == (states, axes), f"coordinates [{states}, {axes}], as named", found)
-            finite = bool(np.isfinite(self.coordinates).all())
-            require(finite, "finite coordinates", "NaN or infinity")
 
     @classmethod
     def from_arrays(
