@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from rlreps.numerics import as_real
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.copies import COUNTERS, OwnCopies, StateCopies, state_copies
-from rlreps.worlds.tables import checked_shape
 
 _MOST_CHECKED = 5_000
 """Largest number of outcomes that are computed again; fewer pairs of states and actions repeat."""
@@ -79,7 +78,8 @@ def enumerate_states(
             with other random numbers: each of m pairs of a state and an action about 5,000 / m
             times, or once. k times miss an outcome of probability q with probability (1 − q)^k.
         resume: File that keeps what was found, written every minute and removed at the end. If it
-            exists, the search continues: it takes one action for each state in the file.
+            exists, the search continues: it takes one action for each state in the file. It must
+            have the same name, seeds, counters and horizon; the other options are not compared.
         name: Name of the game, for ``World.about``.
         progress: Shows the number of states.
 
@@ -89,7 +89,7 @@ def enumerate_states(
     Raises:
         InputError: For other spaces, an environment that cannot be copied, is not deterministic, or
             has a time limit of its own without ``horizon``, or more states than allowed; or a file
-            to resume from that is damaged, or of another game.
+            to resume from that is damaged, or of another search.
     """
     require_positive("most_states", most_states)
     known = all(hasattr(env, name) for name in ("reset", "step", "action_space"))
@@ -105,7 +105,15 @@ def enumerate_states(
         copies = state_copies(env, save, restore, key, counters=counters, constant=constant)
         search = _Search(env, observe, coordinates, copies, most_states, horizon is not None)
         search.begin(seeds)
-    columns, rewards = ([], []) if resume is None else _read_outcomes(Path(resume), actions)
+    made = {
+        "kind": _KIND,
+        "name": name or str(env),
+        "seeds": [int(seed) for seed in seeds],
+        "counters": [*counters],
+        "horizon": horizon,
+        "actions": actions,
+    }
+    columns, rewards = ([], []) if resume is None else _read_outcomes(Path(resume), made)
     depth, saved = [0] * len(search.states), time.monotonic()
     with progress(f"states of {name or env}", total=most_states, unit="states") as advance:
         for index in itertools.count():
@@ -125,7 +133,8 @@ def enumerate_states(
             depth += [depth[index] + 1] * (len(search.states) - len(depth))
             advance(1)
             if resume is not None and time.monotonic() - saved >= _SECONDS_TO_SAVE:
-                _write_outcomes(Path(resume), columns, rewards)
+                found = {"next_states": np.asarray(columns), "rewards": np.asarray(rewards)}
+                write_archive(Path(resume), found, made)
                 saved = time.monotonic()
     if check:
         search.check(columns, rewards)
@@ -141,23 +150,20 @@ def enumerate_states(
         "observations": observations,
         "coordinates": np.asarray(search.places, np.float64) if coordinates else None,
         "names": tuple(names),
-        "about": {"name": name or str(env), "seeds": [int(seed) for seed in seeds]},
+        "about": {key: made[key] for key in ("name", "seeds")},
     }
 
 
-def _write_outcomes(path: Path, columns: list[list[int]], rewards: list[list[float]]) -> None:
-    found = {"next_states": np.asarray(columns, np.int64), "rewards": np.asarray(rewards)}
-    write_archive(path, found, {"kind": _KIND})
-
-
-def _read_outcomes(path: Path, actions: int) -> tuple[list[list[int]], list[list[float]]]:
+def _read_outcomes(
+    path: Path, made: Mapping[str, Any]
+) -> tuple[list[list[int]], list[list[float]]]:
     """Read next states and rewards of the states that were followed; none without the file."""
     if not path.exists():
         return [], []
     arrays, record = read_archive(path, str(path))
-    require(record.get("kind") == _KIND, f"a search for states in {path}", record.get("kind"))
-    found = checked_shape(arrays["next_states"], "next_states", 2)
-    require(found[1] == actions, f"{actions} actions in {path}", found[1])
+    for part, expected in made.items():
+        given = record.get(part)
+        require(given == expected, f"a search with {part} = {expected!r} in {path}", given)
     return arrays["next_states"].tolist(), arrays["rewards"].tolist()
 
 

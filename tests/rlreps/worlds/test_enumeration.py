@@ -140,12 +140,19 @@ def test_an_interrupted_search_continues_from_its_file(tmp_path, monkeypatch):
     Counted.taken, Counted.most = 0, 10
     with pytest.raises(KeyboardInterrupt):
         World.enumerate(Counted(), resume=path)
+    Counted.most, other = 1_000, {"resume": path, "name": str(Counted())}
     with pytest.raises(InputError, match="the next state 1 of action 0 in state 0, as resumed"):
-        World.enumerate(Turned(), resume=path)
-    with pytest.raises(InputError, match=r"2 actions in .*search\.npz, got 3"):
-        World.enumerate(gymnasium.make("CartPole-v1"), resume=path)
+        World.enumerate(Turned(), **other)
+    for options, said in (
+        ({"name": "other"}, "name = 'other' in .*, got '<Counted instance>'"),
+        ({"seeds": [0, 1]}, r"seeds = \[0, 1\] in .*, got \[0\]"),
+        ({"horizon": 2}, "horizon = 2 in .*, got None"),
+        ({"counters": ()}, r"counters = \[\] in .*, got"),
+    ):
+        with pytest.raises(InputError, match=f"a search with {said}"):
+            World.enumerate(Counted(), **{**other, **options})
     World.enumerate(Corridor(), check=False).save(path)
-    with pytest.raises(InputError, match=r"a search for states in .*search\.npz, got 'world'"):
+    with pytest.raises(InputError, match=r"a search with kind = .* in .*search.npz, got 'world'"):
         World.enumerate(Corridor(), resume=path)
 
 
