@@ -186,7 +186,7 @@ def load_compiled_environment(
 
 
 def describe_environment(config: AgentConfig) -> dict[str, Any]:
-    """Describe what the name of an environment does not tell: files change, and so do packages.
+    """Describe the arena or the world that a configuration names, whose file may change.
 
     Returns:
         ``arena``: the settings of PuddleWorld with its task, None for others; and ``world_digest``,

@@ -28,11 +28,12 @@ import numpy as np
 from jax import Array, lax
 from scipy.linalg import orthogonal_procrustes
 
-from rlreps.agents.replay import ReplayRows, as_inputs
+from rlreps.agents.replay import ReplayRows
 from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
+from rlreps.numerics import as_inputs
 from rlreps.runs.progress import hidden
 from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.fitting.factors import decompose

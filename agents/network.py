@@ -9,10 +9,10 @@ from jax import Array, lax
 
 from rlreps.agents.features import WithFitted
 from rlreps.agents.prior import Prior
-from rlreps.agents.replay import as_inputs
 from rlreps.config import checked
 from rlreps.encoders import Encoder, FunctionEncoder
 from rlreps.losses.base import Params
+from rlreps.numerics import as_inputs
 
 
 @checked

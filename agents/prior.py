@@ -15,9 +15,9 @@ import numpy as np
 from jax import Array
 
 from rlreps.agents.features import UNUSED, fitted_features, fourier_arrays, number_observations
-from rlreps.agents.replay import as_inputs
 from rlreps.errors import InputError, require, require_positive
 from rlreps.losses.base import Params
+from rlreps.numerics import as_inputs
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.tasks import Task

@@ -45,12 +45,6 @@ class ReplayRows(NamedTuple):
     last: Array
 
 
-def as_inputs(observations: Array) -> Array:
-    """Convert observations to float32; bytes are divided by 255."""
-    scale = 1.0 / 255.0 if observations.dtype == jnp.uint8 else 1.0
-    return observations.astype(jnp.float32) * scale
-
-
 def observed_rows(observation: Array, terminated: Array, last: Array) -> ReplayRows:
     """Make rows without actions and rewards, which auxiliary tasks ignore, from a user's arrays.
 

@@ -27,7 +27,7 @@ from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask
 from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise
-from rlreps.agents.replay import ReplayRows, as_inputs, episode_window
+from rlreps.agents.replay import ReplayRows, episode_window
 from rlreps.batch import Batch, Clip
 from rlreps.config import with_sizes
 from rlreps.cumulants import Cells, Cumulants
@@ -35,7 +35,7 @@ from rlreps.encoders import Encoder
 from rlreps.errors import require, require_positive
 from rlreps.losses import CumulantDifferences, Objective
 from rlreps.losses.base import Encode, Metrics, Params, in_single_precision
-from rlreps.numerics import DecayedMean
+from rlreps.numerics import DecayedMean, as_inputs
 
 _MOST_DIMENSIONS = 3
 """Largest number of coordinates for ``Cells``: with more, most cells are never visited."""

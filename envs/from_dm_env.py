@@ -41,7 +41,7 @@ class FromDmEnv(gymnasium.Env[Any, Any]):
         # [()] makes an array without axes a number.
         taken = self._taken(self.environment.step(np.asarray(action, self._action_type)[()]))
         over = bool(taken.last())
-        terminated = over and taken.discount == 0.0
+        terminated = over and not taken.discount
         return taken.observation, taken.reward, terminated, over and not terminated, {}
 
     def _taken(self, step: Any) -> Any:
@@ -58,8 +58,8 @@ class FromDmEnv(gymnasium.Env[Any, Any]):
 def space_of_spec(spec: Any) -> gymnasium.Space[Any]:
     """Return the space of a specification of dm_env, or of a structure of them.
 
-    Numbers without bounds have those of their type, such as 0 and 255. The space of an array of
-    anything but numbers is a ``Text``.
+    Bytes without bounds are between 0 and 255. The space of an array of anything but numbers is a
+    ``Text``.
     """
     if isinstance(spec, Mapping):
         return spaces.Dict({key: space_of_spec(part) for key, part in spec.items()})
@@ -71,9 +71,11 @@ def space_of_spec(spec: Any) -> gymnasium.Space[Any]:
         return spaces.Text(1)
     if isinstance(spec, specs.BoundedArray):
         bounds = spec.minimum, spec.maximum
-    elif spec.dtype.kind in "iu":
-        bounds = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+    elif spec.dtype == np.uint8:
+        bounds = 0, 255
+    elif spec.dtype.kind == "b":
+        bounds = False, True
     else:
-        bounds = (False, True) if spec.dtype.kind == "b" else (-np.inf, np.inf)
+        return spaces.Box(-np.inf, np.inf, spec.shape, np.float64)
     low, high = (np.broadcast_to(np.asarray(bound, spec.dtype), spec.shape) for bound in bounds)
     return spaces.Box(low, high, spec.shape, spec.dtype)

@@ -194,7 +194,8 @@ def sample_world(
         out: Folder of the store.
         sampling: The states, cumulants and rollouts.
         policy: ``uniform``, or the folder of a run of agents in this environment, whose first agent
-            acts. The run decides the goal, the observation and the limit of steps.
+            acts. The run decides the goal and the observation in PuddleWorld, and the limit of
+            steps in every compiled environment.
         epsilon: Share of random actions of a run's agent.
 
     Returns:
@@ -210,17 +211,15 @@ def sample_world(
     about: dict[str, Any] = {"game": env, "policy": policy}
     if policy != "uniform":
         config, follow, agent = _agent_policy(Path(policy), env, epsilon)
-        about |= {"epsilon": epsilon, "agent": agent, "max_episode_steps": config.max_episode_steps}
+        about |= {"epsilon": epsilon, "agent": agent}
     about |= describe_environment(config)
     environment: Any = load_compiled_environment(config)
     on_host = environment is None
     if on_host:
         environment = _as_agents_see(make_environment(env), env)
-        if follow is not None:
-            if environment.spec.max_episode_steps is None:
-                limit = config.max_episode_steps
-                environment = gymnasium.wrappers.TimeLimit(environment, limit)
-            follow = _on_host(follow, environment.action_space)
+        follow = None if follow is None else _on_host(follow, environment.action_space)
+    elif follow is not None:
+        about["max_episode_steps"] = config.max_episode_steps
     began = time.perf_counter()
     store, computed = sample_to_store(
         out, environment, sampling, policy=follow, about=about, progress=progress_bar

@@ -77,6 +77,8 @@ def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSou
             f"expected Transitions (rlreps.successor), got {type(transitions).__name__}; "
             "Transitions.from_dictionary reads a dictionary of arrays"
         )
+    single = transitions.observation.dtype != np.float64
+    require(single, "observations that single precision tells apart: subtract an offset", "others")
     return PairSource(
         jnp.asarray(transitions.observation),
         jnp.asarray(transitions.next_observation),

@@ -98,7 +98,8 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
     # All that follows depends on inner products alone, and those of the triangle are the same.
     triangle = np.linalg.qr(np.concatenate([constant, given.units, components], axis=1), "r")
     constant, units, components = np.split(triangle, [1, size + 1], axis=1)
-    components = components / np.linalg.norm(components, axis=0)  # Float32 rounds their lengths.
+    # Float32 rounds their lengths.
+    components = components / np.maximum(np.linalg.norm(components, axis=0), 1e-300)
     left, values, _ = np.linalg.svd(units, full_matrices=False)
     least = max(given.tolerance * values.max(initial=0.0), math.sqrt(count) * given.noise)
     basis = left[:, values > least]

@@ -237,8 +237,7 @@ class _Search:
                 "observe=, a function of the environment, such as lambda env: ..."
             )
         array = np.array(as_real(found, "an observation"))
-        # ``World.from_arrays`` refuses integers that float32 makes one.
-        array = array if array.dtype.kind in "iu" else np.asarray(array, np.float32)
+        # ``World.from_arrays`` refuses numbers that float32 makes one.
         return array if array.ndim else array[None]
 
     def _growing(self) -> str:

@@ -22,7 +22,7 @@ from rlreps.config import as_json, checked, interval, no_option, positive, with_
 from rlreps.cumulants import Cumulants, IndicatorParams, RandomIndicators, RandomNetwork
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.errors import InputError, own_code, require, require_memory
-from rlreps.numerics import bytes_of, jit, seed_key, usable_cores
+from rlreps.numerics import as_inputs, bytes_of, jit, seed_key, usable_cores
 from rlreps.subspace import centre_in_place, noise_floor
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
@@ -41,6 +41,7 @@ from rlreps.successor.truth.save_matrix import create_matrix, save_matrix
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
 from rlreps.worlds.saved_states import SavedStates
+from rlreps.worlds.tables import as_observations
 
 # A round of visits is so many copies times steps; rounds end at so many distinct states for each
 # one drawn.
@@ -274,8 +275,7 @@ def _prepare(
         flat = jax.vmap(_flat)(jnp.asarray(observations))
         params = _draw_cumulants(family, sampling, flat)
     sampler = states.sampler(sampling, lambda seen: family.apply(params, _flat(seen)))
-    if observations.dtype != np.uint8:
-        observations = observations.astype(np.float32)
+    observations = as_observations(observations)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
     settings = {
         "quantity": "discounted sums of cumulants",
@@ -367,8 +367,7 @@ class _UntilTermination:
 
 def _flat(observation: Array) -> Array:
     """Return the numbers of an observation, [c] (float32)."""
-    numbers = observation.astype(jnp.float32).ravel()
-    return numbers / jnp.float32(255.0) if observation.dtype == jnp.uint8 else numbers
+    return as_inputs(observation).ravel()
 
 
 def _require_memory(sampling: StateSampling, state: Any, seen: Any) -> None:

@@ -81,8 +81,8 @@ class World:
             require(found == (states,), f"{name} [{states}]", found)
         whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
         require(whole, "a start distribution that sums to 1", float(self.start.sum()))
-        over = self.start[self.terminal].sum()
-        require(over == 0.0, "episodes that start in states that are not terminal", float(over))
+        over = float(self.start[self.terminal].sum())
+        require(over == 0.0, "a start distribution without terminal states", over)
         for name in ("rewards", "observations", "coordinates"):
             finite = getattr(self, name) is None or np.isfinite(getattr(self, name)).all()
             require(bool(finite), f"finite {name}", "NaN or infinity")
@@ -138,8 +138,7 @@ class World:
         )
         states = len(ends)
         if start is None:
-            first = (~ends).astype(np.float64)
-            first = first / max(float(first.sum()), 1e-300)
+            first = ~ends / max(np.count_nonzero(~ends), 1)
         else:
             first = as_real(start, "start").astype(np.float64)
             first = first / rounded_sums(first.sum())

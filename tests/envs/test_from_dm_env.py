@@ -10,17 +10,17 @@ from rlreps.envs.from_dm_env import FromDmEnv, space_of_spec
 
 
 @pytest.mark.parametrize(
-    ("dtype", "low", "high"),
+    ("dtype", "low", "high", "taken"),
     [
-        (np.uint8, 0, 255),
-        (np.int32, -(2**31), 2**31 - 1),
-        (np.bool_, 0, 1),
-        (np.float32, -np.inf, np.inf),
+        (np.uint8, 0, 255, np.uint8),
+        (np.int16, -np.inf, np.inf, np.float64),
+        (np.bool_, 0, 1, np.bool_),
+        (np.float32, -np.inf, np.inf, np.float64),
     ],
 )
-def test_numbers_without_bounds_have_those_of_their_type(dtype, low, high):
+def test_bytes_and_booleans_have_bounds_without_any_in_their_spec(dtype, low, high, taken):
     space = space_of_spec(specs.Array((6, 5, 3), dtype))
-    assert space == spaces.Box(low, high, (6, 5, 3), dtype)
+    assert space == spaces.Box(low, high, (6, 5, 3), taken)
 
 
 def test_structures_of_specs_are_spaces_of_the_same_structure():

@@ -255,8 +255,8 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
 
     Raises:
         InputError: If the folder holds another kind of run, a run with a user's own parts, or a run
-            in another environment; if the environment must be named and is not; or if its file, or
-            its package, has changed since.
+            in another environment; if the environment must be named and is not; or if the file of
+            its arena or its world has changed since.
     """
     folder.require_kind(KIND)
     own = folder.config.get("own")
@@ -272,7 +272,7 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
     require(environment in (None, name), f"--env {name}, in which agents were trained", environment)
     for part, now in describe_environment(config).items():
         same = folder.config.get(part, now) == now
-        require(same, f"{name} as it was when the agents of {folder.path} were trained", "another")
+        require(same, f"{name} as the agents of {folder.path} knew it", f"another {part}")
     return config
 
 

@@ -291,9 +291,9 @@ def _compared(
 
 
 def _least_mean(values: np.ndarray, stretch: np.ndarray) -> float:
-    """Return the lower end of the 95 % interval of a mean, of values [n] that stretches correlate.
+    """Return the lower end of the 95 % interval of the mean of values [n].
 
-    It is minus infinity for a single stretch.
+    Values of one stretch are correlated. The end is minus infinity for a single stretch.
     """
     group = np.unique(stretch, return_inverse=True)[1]
     free = int(group.max())

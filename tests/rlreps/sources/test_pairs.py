@@ -143,3 +143,17 @@ REFUSED = {
 def test_what_gives_no_pairs_is_refused(expected):
     with pytest.raises(InputError, match="expected " + expected):
         REFUSED[expected]()
+
+
+def test_observations_that_single_precision_would_merge_are_refused():
+    places = 1.7e9 + np.arange(4.0)[:, None]
+    data = Transitions(
+        observation=places[:-1],
+        action=np.zeros(3, int),
+        next_observation=places[1:],
+        terminated=np.zeros(3, bool),
+        truncated=np.arange(3) == 2,
+        num_actions=1,
+    )
+    with pytest.raises(InputError, match="single precision tells apart: subtract an offset"):
+        pair_source(data)

@@ -114,6 +114,8 @@ def test_own_functions_save_restore_and_key_replace_copies():
 def test_observations_that_single_precision_makes_one_are_refused():
     with pytest.raises(InputError, match="single precision tells apart, got 16777216 and"):
         World.enumerate(Corridor(), observe=lambda env: 2**24 + env.place)
+    with pytest.raises(InputError, match=r"tells apart, got 1700000000\.0 and"):
+        World.enumerate(Corridor(), observe=lambda env: 1.7e9 + env.place)
 
 
 def test_an_interrupted_search_continues_from_its_file(tmp_path, monkeypatch):

@@ -213,7 +213,7 @@ def test_an_agent_s_states_are_of_the_goal_and_the_observation_of_its_run(tmp_pa
     assert apart.min(axis=1).max() < 1e-6
     # An episode ends inside the disc, which holds the whole cells near its centre.
     assert np.linalg.norm(centres[apart.argmin(axis=1)] - 0.3, axis=1).min() > 0.25 - 0.036
-    assert truth.settings["max_episode_steps"] == 40
+    assert truth.settings["max_episode_steps"] == truth.settings["arena"]["max_steps"] == 40
     assert truth.settings["arena"]["goal"] == pytest.approx([0.3, 0.3, 0.25])
 
 
@@ -238,4 +238,4 @@ def test_a_changed_world_or_agent_is_no_longer_the_same(tmp_path, capsys, refuse
     assert "made under other settings: expected world_digest=" in said
     assert "holds another run: expected world_digest=" in refused(*words(f"{train} --seed 1"))
     said = refused(*words(f"agent evaluate {run} {env}"))
-    assert f"as it was when the agents of {run} were trained" in said
+    assert f"as the agents of {run} knew it, got 'another world_digest'" in said
