@@ -138,7 +138,7 @@ class World:
         )
         states = len(ends)
         if start is None:
-            first = ~ends / max(np.count_nonzero(~ends), 1)
+            first = (~ends).astype(np.float64) / max(int((~ends).sum()), 1)
         else:
             first = as_real(start, "start").astype(np.float64)
             first = first / rounded_sums(first.sum())
