@@ -25,7 +25,7 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Learner, evaluation
 from rlreps.training.config import METHODS, TrainingConfig
-from rlreps.training.stored import ground_truth_for, learner_for
+from rlreps.training.stored import describe_matrix, ground_truth_for, learner_for
 
 OBSERVATION = "observation"
 """Key of a fit's provenance for the observation in PuddleWorld data."""
@@ -207,7 +207,7 @@ def trained_store(folder: RunFolder) -> Path | None:
         InputError: If the files in its place cannot be read.
     """
     path = named_store(folder)
-    if not path.exists() or open_store(path).content_key() != folder.config[MATRIX]["checksum"]:
+    if not path.exists() or describe_matrix(open_store(path)) != folder.config[MATRIX]:
         return None
     return path
 

@@ -22,6 +22,7 @@ from rlreps.sources.store import StoreReader, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
 from rlreps.successor.truth.ground_truth import GroundTruth, distance_evaluation, load_ground_truth
+from rlreps.successor.truth.states import STATES
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.training import evaluation
@@ -120,12 +121,17 @@ def stored_problem(config: TrainingConfig, store: MatrixStore, truth: GroundTrut
 
 
 def describe_matrix(store: MatrixStore) -> dict[str, Any]:
-    """Identify the matrix of a store, as JSON values."""
-    states, tasks = store.shape
+    """Identify the matrix of a store and what encoders see of its states, as JSON values."""
+    (states, tasks), settings = store.shape, store.settings
     described = {"checksum": store.content_key(), "states": states, "tasks": tasks}
     # The same stored bytes give another matrix if other means are subtracted.
-    centring = centring_of(store.settings)
-    return described if centring == "columns" else {**described, "centring": centring}
+    if (centring := centring_of(settings)) != "columns":
+        described["centring"] = centring
+    # Only in a store of a user's own can equal matrices belong to other states.
+    if "box" in settings:
+        seen = {"box": "box", "wall_cells": "wall_cells", "observations": STATES}
+        described |= {name: settings[key] for name, key in seen.items() if key in settings}
+    return described
 
 
 def require_memory_for_runs(

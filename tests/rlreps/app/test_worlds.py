@@ -1,12 +1,18 @@
 """Commands on worlds, and every other command on a world's truth."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from rlreps.app.evaluate import trained_store
+from rlreps.app.jobs.train import Train
 from rlreps.app.main import main
+from rlreps.runs.folder import RunFolder
+from rlreps.successor import BoxGrid, save_matrix
 from rlreps.worlds import World, load
 
 
@@ -49,6 +55,34 @@ def test_a_world_is_trained_on_audited_and_drawn(picture, capsys):
     np.save("features.npy", World.load(picture).observations.reshape(25, -1))
     main(["audit", *words("features.npy --truth store --out audited")])
     assert "in the span" in capsys.readouterr().out
+
+
+LINE = BoxGrid((0.0,), (1.0,), (6,), ("x",))
+PLANE = BoxGrid((0.0, 0.0), (1.0, 1.0), (2, 3), ("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"observations": np.eye(4, 5, dtype="u1")}, {"observations": np.eye(4, 5, 1, dtype="u1")}),
+        ({"grid": LINE, "cells": [0, 1, 2, 3]}, {"grid": PLANE, "cells": [0, 1, 2, 3]}),
+        ({"grid": LINE, "cells": [0, 1, 2, 3]}, {"grid": LINE, "cells": [0, 1, 2, 5]}),
+    ],
+    ids=["observations", "grid", "cells"],
+)
+def test_a_store_of_other_inputs_of_encoders_is_not_the_one_of_a_run(before, after, tmp_path):
+    matrix = np.random.default_rng(0).normal(size=(4, 3))
+    place, run = tmp_path / "store", tmp_path / "run"
+    save_matrix(place, matrix, **before)
+    job = Train(store=place)
+    described: dict[str, Any] = {"kind": job.kind, "config": job.describe()}
+    folder = RunFolder.create_or_resume(run, **described, provenance=job.locate(run))
+    assert trained_store(folder) == place
+    assert not folder.describe_differences(job.describe())
+    shutil.rmtree(place)
+    save_matrix(place, matrix, **after)
+    assert trained_store(folder) is None
+    assert folder.describe_differences(job.describe())
 
 
 def test_worlds_are_built_described_and_listed(picture, capsys):
