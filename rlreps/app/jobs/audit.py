@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,9 +13,10 @@ from rlreps.app.job import Context, Job
 from rlreps.app.jobs.fit import Collection, read_data
 from rlreps.auditing.audit import OURS, as_features, audit
 from rlreps.auditing.findings import Audit
-from rlreps.config import checked, interval
+from rlreps.config import as_json, checked, interval
 from rlreps.errors import InputError, reason_of, require
 from rlreps.files import DAMAGED, read_array
+from rlreps.numerics import digest_of
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
@@ -70,15 +71,16 @@ class AuditFeatures(Job[Audit]):
     def describe(self) -> Mapping[str, Any]:
         against = self._against
         if isinstance(against, GroundTruth):
-            basis = against.principal.basis
-            of: dict[str, Any] = {"truth": {"states": against.num_states, "sha256": _digest(basis)}}
+            of: dict[str, Any] = {
+                "truth": {"states": against.num_states, "sha256": _digest_truth(against)}
+            }
         else:
             given = FitConfig() if self.discount is None else FitConfig(discount=self.discount)
             fitted = Fit(data=against, given=given).describe()
             of = {name: fitted[name] for name in ("data", "discount")}
         return {
             "features": {
-                label: {"shape": list(array.shape), "sha256": _digest(array)}
+                label: {"shape": list(array.shape), "sha256": digest_of({label: array})}
                 for label, array in self._read.items()
             },
             **of,
@@ -149,5 +151,14 @@ def _read_array(path: Path) -> np.ndarray:
         raise InputError(f"expected an .npy file, got {path}: {reason_of(error)}") from error
 
 
-def _digest(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+def _digest_truth(truth: GroundTruth) -> str:
+    """Return the SHA-256 of everything that an audit takes from a ground truth."""
+    arrays = {
+        "basis": truth.principal.basis,
+        "singular_values": truth.principal.singular_values,
+        "coordinates": truth.coordinates,
+        "observed": truth.observed,
+        "error": truth.error,
+    }
+    held = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    return digest_of(held, json.dumps(as_json(truth.grid)))

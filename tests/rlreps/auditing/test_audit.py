@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rlreps
+from rlreps.app.jobs import audit as jobs_audit
 from rlreps.app.main import main
 from rlreps.auditing.measures import examine, find_aliases, held_out
 from rlreps.auditing.recorded import _count_alike as count_alike
@@ -821,6 +822,32 @@ def test_the_command_writes_a_page_and_returns_it_again(store, sound, tmp_path, 
     summary = json.loads((tmp_path / "page/summary.json").read_text())
     assert summary["features"]["300"]["defects"] == ["offset"]
     assert "Value functions" in (tmp_path / "page/report.html").read_text()
+
+
+def test_an_audit_of_any_other_number_of_its_truth_or_features_is_another_run(
+    truth, tmp_path, monkeypatch
+):
+    file = tmp_path / "mine.npy"
+    np.save(file, np.ones((STATES, 2), np.float32))
+
+    def described(found):
+        monkeypatch.setattr(jobs_audit, "load", lambda _: found)
+        return jobs_audit.AuditFeatures(features=(file,)).describe()
+
+    principal, first = truth.principal, described(truth)
+    others = [
+        {"principal": dataclasses.replace(principal, basis=-principal.basis)},
+        {"principal": dataclasses.replace(principal, singular_values=principal.basis[0])},
+        {"coordinates": truth.coordinates / 2},
+        {"observed": jnp.zeros((STATES, 1))},
+        {"error": np.zeros(len(principal.singular_values))},
+        {"grid": dataclasses.replace(truth.grid, high=(1.0,))},
+    ]
+    for changes in others:
+        assert described(dataclasses.replace(truth, **changes)) != first
+    assert described(dataclasses.replace(truth)) == first
+    np.save(file, np.ones((STATES, 2), np.float32).view(np.int32))
+    assert described(truth) != first
 
 
 @pytest.mark.parametrize("features", [np.zeros((STATES - 1, 3)), np.full((STATES, 3), np.nan)])
