@@ -24,6 +24,7 @@ from rlreps.experiments.ours.contestants import (
     OF_PLANE,
     OfPixels,
     Row,
+    digest_of_code,
     row_of,
 )
 from rlreps.losses import CumulantDifferences
@@ -64,6 +65,8 @@ class Config:
         labels: States with known values.
         draws: Number of draws of labelled states, for each seed.
         world_digest: Digest of the world that the user names; None for the preset's worlds.
+        objective_digest: Digest of the place and the file of the objective that the user names;
+            None for the preset's rows.
     """
 
     worlds: tuple[str, ...] = ("sutton", "spiral", "four_rooms", PENDULUM)
@@ -84,11 +87,14 @@ class Config:
     labels: int = 50
     draws: int = 5
     world_digest: str | None = None
+    objective_digest: str | None = None
 
 
 def with_objective(config: Config, place: str) -> Config:
     """Return a configuration whose only row is one of the user's own; see ``row_of``."""
-    return dataclasses.replace(config, rows=(row_of(place),))
+    row = row_of(place)
+    digest = digest_of_code(place, row.objective)
+    return dataclasses.replace(config, rows=(row,), objective_digest=digest)
 
 
 def in_world(config: Config, name: str) -> Config:
@@ -231,7 +237,7 @@ def trained(
 def released_rows(config: Config) -> tuple[Row, ...]:
     """Return the released rows that a run lacks, if it has the settings of the release."""
     whole, here = Config(), {row.method for row in config.rows}
-    given = as_json(dataclasses.replace(config, rows=whole.rows))
+    given = as_json(dataclasses.replace(config, rows=whole.rows, objective_digest=None))
     if given != read_released("benchmark")["config"]:
         return ()
     return tuple(row for row in whole.rows if row.method not in here)

@@ -1,7 +1,10 @@
 """The rows of the benchmark as data: objectives, the batches they see, and their truths."""
 
 import dataclasses
+import hashlib
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from jax import Array
@@ -148,6 +151,17 @@ def import_instance(place: str, expected: str) -> Any:
         return found
     with own_code(f"{expected} at {place}"):
         return found()
+
+
+def digest_of_code(place: str, objective: Any) -> str:
+    """Return the SHA-256 of an objective's place and of the file that defines its class.
+
+    A class that no file defines, as in a notebook, has its place alone.
+    """
+    module = sys.modules.get(type(objective).__module__)
+    file = getattr(module, "__file__", None)
+    code = b"" if file is None else Path(file).read_bytes()
+    return hashlib.sha256(place.encode() + b"\0" + code).hexdigest()
 
 
 def row_of(place: str) -> Row:

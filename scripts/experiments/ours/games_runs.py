@@ -25,7 +25,7 @@ from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
-from rlreps.experiments.ours.contestants import import_instance
+from rlreps.experiments.ours.contestants import digest_of_code, import_instance
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.losses import (
     AugmentedLagrangian,
@@ -138,6 +138,8 @@ class Config:
         threshold: Success to be reached, in two of three consecutive evaluations.
         plan_every: Environment steps from one plan to the next, of agents with a counted model.
         epsilon: Share of random actions in an agent's own policy, for its successor measure.
+        objective_digest: Digest of the place and the file of the objective that the user names;
+            None for the preset's arms.
     """
 
     base: AgentConfig
@@ -151,6 +153,7 @@ class Config:
     threshold: float = 0.9
     plan_every: int = 1_000
     epsilon: float = 0.1
+    objective_digest: str | None = None
 
 
 def own_objectives(config: Config) -> dict[str, Objective]:
@@ -190,6 +193,7 @@ def with_objective(config: Config, place: str) -> Config:
     if not isinstance(found, Objective):
         raise InputError(f"expected an Objective at {place}, got {type(found).__name__}")
     require(found.title not in ARMS, "a title that no arm has, in a class of its own", found.title)
+    config = dataclasses.replace(config, objective_digest=digest_of_code(place, found))
     alone = dataclasses.replace(config, labels=(found,))
     task_of(alone, found).require_objective()
     if released_labels(alone):
@@ -202,7 +206,7 @@ def released_labels(config: Config) -> tuple[str, ...]:
     whole = tuple(ARMS)
     lacking = tuple(label for label in whole if label not in config.labels)
     if lacking:
-        given = as_json(dataclasses.replace(config, labels=whole))
+        given = as_json(dataclasses.replace(config, labels=whole, objective_digest=None))
         return lacking if given == read_released("games")["config"] else ()
     return ()
 

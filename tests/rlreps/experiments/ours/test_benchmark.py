@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from rlreps.app.main import main
-from rlreps.config import configurable
+from rlreps.config import as_json, configurable
 from rlreps.encoders import Cosine
 from rlreps.errors import InputError
-from rlreps.experiments.ours import benchmark_report, benchmark_runs
+from rlreps.experiments.ours import benchmark_report, benchmark_runs, games_runs
 from rlreps.experiments.ours.benchmark import EXPERIMENT
 from rlreps.experiments.ours.benchmark_runs import Config
 from rlreps.experiments.ours.chains import PENDULUM, KnownChain
@@ -30,6 +30,7 @@ from rlreps.experiments.ours.contestants import (
     Row,
     row_of,
 )
+from rlreps.experiments.ours.games import LAPTOP
 from rlreps.losses import GraphDrawing
 from rlreps.losses.pairs import PairObjective
 from rlreps.study import Run
@@ -165,6 +166,36 @@ def test_released_rows_stand_beside_those_of_a_run_of_the_same_settings(own_modu
     assert rows == {row.method for row in (*Config().rows, *alone.rows)}
     other = Run(dataclasses.replace(alone, steps=100), None)
     assert {each["row"] for each in EXPERIMENT.cells(other).values()} == {*alone.rows}
+
+
+@pytest.mark.parametrize(
+    ("preset", "with_objective", "released"),
+    [
+        (Config(), benchmark_runs.with_objective, benchmark_runs.released_rows),
+        (LAPTOP, games_runs.with_objective, games_runs.released_labels),
+    ],
+    ids=["benchmark", "games"],
+)
+def test_an_objective_of_one_s_own_is_identified_by_its_place_and_its_code(
+    preset, with_objective, released, own_module, monkeypatch
+):
+    mine, copied = own_module / "my_module.py", own_module / "copied_module.py"
+    copied.write_text(mine.read_text("utf-8"), "utf-8")
+    (own_module / "third_module.py").write_text("from copied_module import BatchMoments\n")
+
+    def identity(module):
+        for name in ("my_module", "copied_module", "third_module"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        config = with_objective(preset, f"{module}_module:BatchMoments")
+        assert released(config)  # Beside an objective of any code.
+        return json.dumps(as_json(config))
+
+    first = [identity(module) for module in ("my", "copied", "third")]
+    assert len({*first}) == 3
+    assert [identity(module) for module in ("my", "copied", "third")] == first
+    copied.write_text(mine.read_text("utf-8") + "# edited\n", "utf-8")
+    changed = [identity(module) for module in ("my", "copied", "third")]
+    assert [one != other for one, other in zip(first, changed, strict=True)] == [False, True, True]
 
 
 def test_a_benchmark_of_nothing_that_can_be_trained_is_refused_without_a_folder(
