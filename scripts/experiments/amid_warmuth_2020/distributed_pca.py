@@ -127,7 +127,7 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
 def improves(results: Results[Config], rule: str, k: int) -> Verdict:
     """Judge that the combined model's loss falls from each combination to the next."""
     losses = results.frame.where(rule=rule, k=k, model="combined").groups("step").values()
-    combined = [each.sample("loss", "seed") for each in losses][1:]
+    combined = [each.sample("counted", "seed") for each in losses][1:]
     falls = [new < old for old, new in itertools.pairwise(combined)]
     told = [each.holds for each in falls]
     words = f"falls in {told.count(True)} of {len(told)}, rises in {told.count(False)}"
@@ -158,7 +158,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         )
 
     def final(contender: pca.Contender, k: int) -> Sample:
-        return results.end("loss", rule=contender.name, k=k, model="combined")
+        return results.end("counted", rule=contender.name, k=k, model="combined")
 
     about = "Fig. 2: final loss of the combined model, the paper's ways to combine"
     yield from pca.least_claims(results, about, final)

@@ -150,7 +150,7 @@ def printed_of(results: Results[Config], contender: pca.Contender, k: int) -> di
 
 def spread(results: Results[Config], contender: pca.Contender, k: int) -> Sample:
     """Return the largest mean loss over scales minus the smallest."""
-    losses = np.stack([each["loss"] for each in ends_of(results, contender, k).values()])
+    losses = np.stack([each["counted"] for each in ends_of(results, contender, k).values()])
     values = pseudo_values(lambda means: np.asarray(np.ptp(means, axis=0)), losses)
     return Sample(values, results.config.seeds)
 
@@ -158,7 +158,7 @@ def spread(results: Results[Config], contender: pca.Contender, k: int) -> Sample
 def deteriorates(results: Results[Config], contender: pca.Contender, k: int) -> Verdict:
     """Judge that a rule ends with less loss at the chosen η0 than at any other scale."""
     ends = ends_of(results, contender, k)
-    samples = {scale: each.sample("loss", "seed") for scale, each in ends.items()}
+    samples = {scale: each.sample("counted", "seed") for scale, each in ends.items()}
     others = {f"{scale:g} η0": each for scale, each in samples.items() if scale != 1.0}
     return all_of({about: samples[1.0] < each for about, each in others.items()})
 

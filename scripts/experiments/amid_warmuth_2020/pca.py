@@ -196,13 +196,12 @@ def measured(
     """List losses along axes as for ``Frame.grid``; they are NaN once a run has diverged.
 
     Returns:
-        ``loss``; ``counted``, which has the loss of no components for a run that diverged;
-        ``excess``, by which ``counted`` exceeds the exact loss, in percent; ``diverged``; the
-        contender, k, γ and η0.
+        ``counted``, the loss, or that of no components for a run that diverged; ``excess``, by
+        which ``counted`` exceeds the exact loss, in percent; ``diverged``; the contender, k, γ and
+        η0.
     """
     (contender, k), exact, table = cell, run.data.exact, np.asarray(losses, np.float64)
     values = {
-        "loss": table,
         "counted": exact.counted(table),
         "excess": exact.excess_percent(table, k),
         "diverged": ~np.isfinite(table),

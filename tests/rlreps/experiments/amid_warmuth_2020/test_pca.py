@@ -205,6 +205,12 @@ def spread(implicit):
     return ends | {IMPLICIT: (36.0 + implicit * scales + repeats).tolist()}
 
 
+LOST = (math.nan, math.nan)
+"""Ends of two runs that diverged."""
+
+LOST_AT_TEN = {IMPLICIT: [near(15.1), near(15.0), LOST]}
+
+
 def at_scales(*last):
     """Ends of Oja's rule at a tenth, once and ten times the best rate."""
     return {"oja": [[36.0, 36.1], [35.0, 35.1], [*last]]}
@@ -218,20 +224,27 @@ def at_scales(*last):
         # A rule deteriorates where it is worse at either scale.
         (lambda of: table_1(of, **at_scales(35.3, 35.4)), "Sensitivity to η0, Oja", True),
         (lambda of: table_1(of, **at_scales(34.0, 34.1)), "Sensitivity to η0, Oja", False),
+        # Runs that diverged count with the loss of no components.
+        (lambda of: table_1(of, oja=[near(16.0), near(15.0), LOST]), "η0, Oja", True),
+        (lambda of: table_1(of, **spread(0.1) | LOST_AT_TEN), "largest less smallest", False),
         # The caption says nothing of the workers' mean.
         (lambda of: table_2(of, [5.0, 5.01], [[3], [2]]), "Fig. 2 (caption)", True),
         (lambda of: table_2(of, [6.5, 6.51], [[3], [2]]), "Fig. 2 (caption)", False),
+        (lambda of: table_2(of, LOST, [[3], [2]]), "Fig. 2 (caption)", False),
         (lambda of: table_2(of, near(35.18), 36.0, near(35.18)), "single and combined", True),
         (lambda of: table_2(of, near(35.20), 36.0, near(35.18)), "single and combined", False),
         (lambda of: table_2(of, near(35.17), 36.0, near(37.17)), "single and combined", False),
         # The paper's ways to combine are compared, not ours.
         (lambda of: table_2(of, 2.5, 2.0, **WAYS)[-1:], "", True),
         (lambda of: table_2(of, 2.9, 2.0, **WAYS)[-1:], "", False),
+        (lambda of: table_2(of, LOST, 2.0, **WAYS)[-1:], "", False),
         (lambda of: figure_1(of, (1.0, 1.1, 1.2)), "excess loss", True),
         # Incremental PCA takes part.
         (lambda of: figure_1(of, (1, 1.1, 1.2), incremental_pca=(0.1, 0.2, 0.3)), "excess", False),
-        # One that diverged decides nothing.
+        # One that diverged decides nothing; all of them do.
         (lambda of: figure_1(of, (2.0, 2.1, 2.2), oja=(4.0, 4.1, math.nan)), "excess", None),
+        (lambda of: figure_1(of, (2.0, 2.1, 2.2), oja=(math.nan,) * 3), "excess", True),
+        (lambda of: figure_1(of, (math.nan,) * 3), "excess", False),
     ],
 )
 def test_claims_of_tables_and_figures(mnist, claims, words, holds):
