@@ -38,7 +38,7 @@ from rlreps.losses import (
 )
 from rlreps.stats import samples_to_reach
 from rlreps.study import Run, read_released
-from rlreps.subspace import RandomizedSVD, subspace_distance
+from rlreps.subspace import RandomizedSVD, spans_of, standardise
 from rlreps.successor import GroundTruth
 from rlreps.typing import DoubleArray
 from rlreps.worlds import World, epsilon_greedy, load
@@ -401,10 +401,9 @@ def audit_torsos(
 
 def explained_share(features: npt.NDArray[Any], values: npt.NDArray[Any]) -> float:
     """Compute the R² of values [n] that are linear in features [n, d] and a constant."""
-    span = np.column_stack([features - features.mean(axis=0), np.ones(len(features))])
     centred = values - values.mean()
     direction = centred[:, None] / np.linalg.norm(centred)
-    return 1.0 - float(subspace_distance(jnp.asarray(span), jnp.asarray(direction)))
+    return 1.0 - float(spans_of(standardise(features), direction).missed_with_intercept[0])
 
 
 def steps_to(config: Config, success: DoubleArray) -> DoubleArray:

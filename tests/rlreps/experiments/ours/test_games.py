@@ -78,6 +78,12 @@ def test_explained_share_is_the_r2_of_a_regression_with_an_intercept():
     twice = np.concatenate([features, features], axis=1) + 7.0
     np.testing.assert_allclose(explained_share(twice, values), expected, rtol=1e-5)
     assert explained_share(np.ones((40, 3)), values) == pytest.approx(0.0, abs=1e-6)
+    # Features of float32 far from zero, whose mean float32 rounds.
+    far = (1e4 + features).astype(np.float32)
+    left = np.concatenate([np.ones((40, 1)), far], axis=1)
+    residual = values - left @ np.linalg.lstsq(left, values)[0]
+    expected = 1.0 - np.sum(residual**2) / np.sum((values - values.mean()) ** 2)
+    np.testing.assert_allclose(explained_share(far, values), expected, rtol=1e-9)
 
 
 def made(*, cause=0.0, talent=0.0, gains=None, links=0.0):
