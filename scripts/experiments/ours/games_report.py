@@ -162,26 +162,27 @@ def list_gains(results: Results[Config], arms: Iterable[str] = JOINT) -> dict[st
 def gain_interval(gains: Mapping[str, DoubleArray]) -> Interval:
     """Return the mean of the arms' partial rank correlations, with a bootstrap interval.
 
-    Families are drawn with replacement. An arm without a correlation in a draw counts as 0.
+    Families are drawn with replacement. An arm without a correlation in a draw counts as 0. If an
+    arm has none over all families, there is no mean.
     """
 
-    def mean_correlation(chosen: Any) -> float:
+    def correlations(chosen: Any) -> list[float]:
         drawn = (columns[:, chosen] for columns in gains.values())
-        found = [correlate_ranks(closer, saved, given) for closer, saved, *given in drawn]
-        return float(np.mean(np.nan_to_num(found)))
+        return [correlate_ranks(closer, saved, given) for closer, saved, *given in drawn]
 
     every = np.arange(next(iter(gains.values())).shape[1])
-    if len(every) < 2:
-        return Interval(mean_correlation(every), np.nan, np.nan)
+    mean = float(np.mean(correlations(every)))
+    if len(every) < 2 or np.isnan(mean):
+        return Interval(mean, np.nan, np.nan)
     found = bootstrap(
         (every,),
-        mean_correlation,
+        lambda chosen: float(np.mean(np.nan_to_num(correlations(chosen)))),
         vectorized=False,
         n_resamples=RESAMPLES,
         method="percentile",
         rng=0,
     ).confidence_interval
-    return Interval(mean_correlation(every), float(found.low), float(found.high))
+    return Interval(mean, float(found.low), float(found.high))
 
 
 def judge_gain(results: Results[Config]) -> Verdict:

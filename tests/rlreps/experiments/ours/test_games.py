@@ -174,6 +174,17 @@ def test_talent_alone_makes_neither_a_prediction_nor_a_gain(verdicts):
     assert found[GAIN] is not True
 
 
+def test_a_mean_of_correlations_that_do_not_exist_decides_no_gain(verdicts, judge):
+    rng = np.random.default_rng(0)
+    gains = {arm: rng.normal(size=(4, 10)) for arm in JOINT}
+    assert games_report.gain_interval(gains).low < games_report.gain_interval(gains).high
+    gains[JOINT[0]][1] = 0.0  # It saves no steps in any family.
+    assert np.isnan(games_report.gain_interval(gains)).all()
+    never = [{**row, "steps_to": 64_000.0} for row in made(links=1.0)]
+    [gain] = [each for each in judge(EXPERIMENT, CONFIG, never) if each.statement == GAIN]
+    assert gain.holds is None
+
+
 def test_rivals_of_an_arm_count(verdicts):
     found = verdicts(gains={JOINT[0]: 0.2, WIDER: 0.2, FITTED: 0.2, RANDOM: 0.2, EXACT: 0.2})
     assert found[ARMS_RAISE] is False
