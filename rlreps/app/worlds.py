@@ -170,10 +170,11 @@ def save_truth(
     """
     require_place(out)
     found = load(world, seed=seed, view=view, progress=progress_bar)
-    chances = None
+    options: dict[str, Any] = {"discount": discount, "terminal": terminal, "centring": centring}
     if policy == "optimal":
-        chances = epsilon_greedy(found.optimal_action_values(discount), epsilon)
-    store = found.save_truth(out, chances, discount=discount, terminal=terminal, centring=centring)
+        options["policy"] = epsilon_greedy(found.optimal_action_values(discount), epsilon)
+        options["about"] = {"policy": policy, "epsilon": epsilon}
+    store = found.save_truth(out, **options)
     yield f"{store.path}: {found.num_states:,} states of {found.about.get('name', world)}"
 
 

@@ -275,6 +275,7 @@ def _describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
         "game": "game",
         "method": "method",
         "policy": "policy",
+        "epsilon": "share of random actions",
         "rollouts": "rollouts from each state",
         "discount": "discount γ",
         "horizon": "horizon (steps)",

@@ -412,6 +412,7 @@ class World:
         discount: float = 0.95,
         terminal: Literal["leave", "absorb"] = "leave",
         centring: Centring = "columns",
+        about: Mapping[str, Any] | None = None,
     ) -> MatrixStore:
         """Store the successor measure of a policy, for ``rlreps train`` and every other command.
 
@@ -421,12 +422,14 @@ class World:
             discount: As for ``truth``.
             terminal: As for ``truth``.
             centring: Which means are subtracted when the store is read.
+            about: Further settings, JSON values, such as how the policy was made.
 
         Raises:
             InputError: As for ``truth``, if the matrix exceeds the memory, or if γ is so near 1
                 that float32 does not hold the differences between states.
         """
         settings = describe_truth(self, policy, discount, terminal, centring)
+        settings |= about or {}
         solver = self.successor(policy, discount=discount, terminal=terminal)
         grid, cells = self.places()
         return save_matrix(

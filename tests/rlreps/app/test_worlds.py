@@ -13,6 +13,7 @@ from rlreps.app.jobs.train import Train
 from rlreps.app.main import main
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import BoxGrid, save_matrix
+from rlreps.successor import load as load_truth
 from rlreps.worlds import World, load
 
 
@@ -98,6 +99,17 @@ def test_worlds_are_built_described_and_listed(picture, capsys):
     main(["worlds", "list"])
     listed = capsys.readouterr().out
     assert "in the cache" in listed.split("cliffwalking")[1].splitlines()[0]
+
+
+def test_the_store_of_an_optimal_policy_names_its_share_of_random_actions(picture, refused, capsys):
+    given = ["worlds", "truth", picture, *words("--policy optimal --out store --epsilon")]
+    main([*given, "0.5"])
+    settings = load_truth("store").settings
+    assert (settings["policy"], settings["epsilon"]) == ("optimal", 0.5)
+    capsys.readouterr()
+    assert "expected epsilon=0.5, got 0.2" in refused(*given, "0.2")
+    main(["worlds", "truth", picture, *words("--epsilon 0.5 --out uniform")])
+    assert "epsilon" not in load_truth("uniform").settings
 
 
 def test_images_need_an_encoder_of_images_and_worlds_a_name(refused, picture, capsys):
