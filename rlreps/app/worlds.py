@@ -209,10 +209,10 @@ def sample_world(
     require_interval("epsilon", epsilon, "[0, 1]")
     config = AgentConfig(environment=env)
     follow: Any = None
-    about: dict[str, Any] = {"game": env, "policy": policy}
+    about: dict[str, Any] = {"game": env}
     if policy != "uniform":
         config, follow, agent = _agent_policy(Path(policy), env, epsilon)
-        about |= {"epsilon": epsilon, "agent": agent}
+        about |= {"policy": "agent", "agent": agent, "epsilon": epsilon}
     about |= describe_environment(config)
     environment: Any = load_compiled_environment(config)
     on_host = environment is None

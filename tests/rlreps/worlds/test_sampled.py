@@ -227,6 +227,9 @@ def test_a_changed_world_or_agent_is_no_longer_the_same(tmp_path, capsys, refuse
     main(words(train))
     for policy in ("uniform", run):
         main(words(f"{sample} --policy {policy} --out {tmp_path}/{policy == run}"))
+    # The same agent by another path.
+    elsewhere = shutil.copytree(run, tmp_path / "elsewhere")
+    main(words(f"{sample} --policy {elsewhere} --out {tmp_path}/True"))
     shutil.rmtree(run)
     main(words(f"{train} --seed 1"))
     capsys.readouterr()
