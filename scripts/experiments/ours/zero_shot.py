@@ -60,6 +60,7 @@ from rlreps.envs import (
     observation_struct,
     pytree_dataclass,
 )
+from rlreps.errors import TrainingDivergedError
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, MAZES, CellModel
 from rlreps.experiments.ours.tabular import TabularProblem, estimate_model, greedy
@@ -237,7 +238,11 @@ class Rewarded(PuddleWorld):
 
 
 def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
-    """Train agents for the first rewards of each kind; return gains [rewards, snapshots, seeds]."""
+    """Train agents for the first rewards of each kind; return gains [rewards, snapshots, seeds].
+
+    Raises:
+        TrainingDivergedError: If an agent's values become NaN or infinite.
+    """
     config, problem, model = run.config, run.shared[arena], mazes.cell_model(arena)
     agents = config.agents
     if arena == CONTROL_ARENA:
@@ -268,8 +273,16 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
         compiled(jax.device_put(rewards, places[index % len(places)]))
         for index, rewards in enumerate(table)
     ]
-    # Best actions [snapshots, seeds, rewards, n] of values [rewards, snapshots, seeds, n, A].
-    best = np.moveaxis(np.stack([np.asarray(each) for each in started]).argmax(axis=-1), 0, 2)
+    # Values [rewards, snapshots, seeds, n, A], best actions [snapshots, seeds, rewards, n].
+    values = np.stack([np.asarray(each) for each in started])
+    finite = np.isfinite(values).all(axis=(1, 2, 3, 4))
+    if not finite.all():
+        kind, number = divmod(int(np.argmin(finite)), config.dqn_rewards)
+        raise TrainingDivergedError(
+            f"expected finite values of agents, got NaN or infinity in {arena} for reward {number} "
+            f"of the {KINDS[kind]}; try a smaller learning rate"
+        )
+    best = np.moveaxis(values.argmax(axis=-1), 0, 2)
     gains = [[problem.gains(list(of_seed)) for of_seed in snapshot] for snapshot in best]
     return np.moveaxis(np.asarray(gains), 2, 0)
 
