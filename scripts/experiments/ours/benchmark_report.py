@@ -103,12 +103,12 @@ def lines(results: Results[Config]) -> TableRows:
         row["seconds"] = float(group["seconds"][0])
         row |= {"released": True} if group["released"][0] else {}
         row["diverged"] = None if failed else int(np.sum(group["diverged"]))
+        notes = [failed] if failed else []
         if row["diverged"]:
-            row["note"] = f"{row['diverged']} of {len(group)} seeds diverged"
-        elif without and not failed:
-            row["note"] = f"no truth of its own for {without} of {len(group)} seeds"
-        else:
-            row["note"] = failed
+            notes.append(f"{row['diverged']} of {len(group)} seeds diverged")
+        if without and not failed:
+            notes.append(f"no truth of its own for {without} of {len(group)} seeds")
+        row["note"] = "; ".join(notes)
         found.append(row)
     return found
 

@@ -303,7 +303,7 @@ def tune(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
 def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
     """Train all seeds of an objective, or measure a control; values are [seeds, evaluations].
 
-    A released row has the values of the release.
+    A seed that diverged has the R² of no features. A released row has the values of the release.
     """
     config, row, d = run.config, cell["row"], cell["d"]
     if row not in config.rows:
@@ -334,7 +334,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
         features = [forward(learner.encoder, result.params(seed), world.inputs) for seed in seeds]
     lost = np.broadcast_to(np.asarray(values["diverged"])[:, -1], len(seeds))
     values["r2"] = [
-        [math.nan if diverged else explained(config, world, each, seed)]
+        [0.0 if diverged else explained(config, world, each, seed)]
         for each, seed, diverged in zip(features, seeds, lost, strict=True)
     ]
     pictures = np.round(np.asarray(features[0], np.float64), 4).tolist()

@@ -353,10 +353,28 @@ def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypa
     values["diverged"][1][-1] = 1.0
     frame = benchmark_runs.frame(Run(config, folder=None), cell, measured)
     results = results_of(EXPERIMENT, config, frame)
-    assert benchmark_report.lines(results)[0]["note"] == "1 of 3 seeds diverged"
+    [line] = benchmark_report.lines(results)
+    assert line["note"] == "1 of 3 seeds diverged; no truth of its own for 1 of 3 seeds"
     ran = EXPERIMENT.judged(results)[0]
     assert ran.holds is False
     assert "random cumulants by TD: 1 of 3 trainings diverged" in ran.found
+
+
+@pytest.mark.integration
+def test_a_seed_that_diverged_explains_nothing_of_values(monkeypatch, tmp_path):
+    train = benchmark_runs.trained
+
+    def diverging(*given, **options):
+        result, found = train(*given, **options)
+        found["diverged"][1, -1] = 1.0
+        return result, found
+
+    monkeypatch.setattr(benchmark_runs, "trained", diverging)
+    monkeypatch.setattr(benchmark_runs, "explained", lambda *_: 0.9)
+    rows = (Row("whole", GraphDrawing(), truth="walk"),)
+    config = dataclasses.replace(TINY, worlds=("sutton",), rows=rows)
+    [line] = EXPERIMENT.run(config, tmp_path / "run")["benchmark"]
+    assert (line["diverged"], line["r2"]) == (1, pytest.approx(0.6))
 
 
 @functools.cache
