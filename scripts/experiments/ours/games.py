@@ -290,6 +290,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Arms": [
+            report.about_diverged,
             Tabulated(
                 name="arms",
                 rows=report.tabulate_arms,

@@ -321,6 +321,16 @@ def draw_success(results: Results[Config]) -> tuple[None, Figure]:
     return None, figure
 
 
+def about_diverged(results: Results[Config]) -> str:
+    """Name the worlds in which an objective of the user's own diverged, and say why."""
+    told = [
+        f"{name}: {found['diverged']}"
+        for name, found in results.found.items()
+        if "diverged" in found
+    ]
+    return f"Diverged, and counted as without success: {'; '.join(told)}." if told else ""
+
+
 def tabulate_arms(results: Results[Config]) -> TableRows:
     """Contrast the mean success of every arm with scratch, wider and random features.
 
@@ -369,7 +379,11 @@ def tabulate_gains(results: Results[Config]) -> TableRows:
     """
     gains, rows = list_gains(results), list[dict[str, Any]]()
     others = list_gains(results, [*own_objectives(results.config), CONTROL])
-    for arm, (closer, saved, *given) in (others | gains).items():
+    for arm, columns in (others | gains).items():
+        # Agents that diverged have no closeness.
+        closer, saved, *given = columns[:, np.isfinite(columns[0])]
+        if not len(closer):
+            continue
         means = interval_columns("closeness", mean_interval(closer))
         means |= {"steps_saved": float(saved.mean())}
         correlation = {"correlation": correlate_ranks(closer, saved, given)}

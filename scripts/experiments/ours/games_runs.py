@@ -24,7 +24,7 @@ from rlreps.config import as_json, with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder
 from rlreps.envs import observation_struct
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, TrainingDivergedError, require
 from rlreps.experiments.ours.contestants import digest_of_code, import_instance
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.losses import (
@@ -322,7 +322,8 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
 
     Returns:
         Success at every evaluation, [seeds, p], and each of ``MEASURES``, [seeds, checkpoints]; of
-        a released arm, the release's.
+        a released arm, the release's. If an objective of the user's own diverges, no agent
+        succeeds, and ``diverged`` says why instead of the measures.
     """
     config, (world, label) = run.config, (cell["world"], cell["arm"])
     arm = arm_of(config, label)
@@ -355,13 +356,19 @@ def measure_arm(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[st
         found: tuple[Array, Array] = jax.lax.map(one, params)
         return found
 
-    for step in range(0, agents.steps + 1, every):
-        if step:
-            state, _ = program.advance(state, step - every, every)
-        found.append(program.evaluate(state, step)[1]["returns"])
-        if step in config.checkpoints:
-            features, values = map(np.asarray, at_all_states(state.learner.params))
-            audits.append(audit_torsos(config, world, features, values))
+    try:
+        for step in range(0, agents.steps + 1, every):
+            if step:
+                state, _ = program.advance(state, step - every, every)
+            found.append(program.evaluate(state, step)[1]["returns"])
+            if step in config.checkpoints:
+                features, values = map(np.asarray, at_all_states(state.learner.params))
+                audits.append(audit_torsos(config, world, features, values))
+    except TrainingDivergedError as error:
+        if label not in own_objectives(config):
+            raise
+        never = np.zeros((agents.num_seeds, agents.steps // every + 1))
+        return {"success": never.tolist(), "diverged": str(error)}
     measures = {key: np.stack([each[key] for each in audits], axis=1) for key in MEASURES}
     measures["success"] = np.stack(found, axis=1)
     return {key: each.tolist() for key, each in measures.items()}

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.agents import make_agent, observed_rows
+from rlreps.agents import CompiledProgram, make_agent, observed_rows
 from rlreps.config import as_json
-from rlreps.errors import InputError
+from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.experiments.ours import games_report, games_runs
 from rlreps.experiments.ours.games import EXPERIMENT, LAPTOP, PRESETS
 from rlreps.experiments.ours.games_report import ASIDE, FEWEST, MAIN, correlate_ranks
@@ -275,6 +275,29 @@ def test_an_arm_of_one_s_own_changes_no_other_row_and_no_verdict(verdicts, resul
     assert [row for row in compared if row["arm"] != TITLE] == games_report.tabulate_arms(before)
     judged = {claim.statement: claim.holds for claim in EXPERIMENT.judged(results)}
     assert judged == verdicts(cause=2.0, links=1.0)
+
+
+@pytest.mark.integration
+def test_an_objective_of_one_s_own_that_diverges_never_succeeds_and_the_report_says_so(
+    tmp_path, monkeypatch
+):
+    smoke = replace_nested(
+        PRESETS["smoke"], worlds=("frozenlake-8x8-sure",), labels=(SCRATCH, JOINT[3])
+    )
+    advance = CompiledProgram.advance
+
+    def diverging(program, *given):
+        if program.agent.auxiliary_options.objective.title == TITLE:
+            raise TrainingDivergedError("became NaN")
+        return advance(program, *given)
+
+    monkeypatch.setattr(CompiledProgram, "advance", diverging)
+    summary = EXPERIMENT.run(with_objective(smoke, OWN), tmp_path / "run")
+    [row] = summary["worlds"]
+    assert row[TITLE] == 0.0
+    assert [each["arm"] for each in summary["gains"]] == [JOINT[3], "mean"]
+    page = (tmp_path / "run/report.html").read_text("utf-8")
+    assert "frozenlake-8x8-sure-spectral-contrastive: became NaN" in page
 
 
 @pytest.mark.parametrize(
