@@ -16,7 +16,6 @@ from .intervals import Interval as Interval
 from .intervals import StandardError as StandardError
 from .intervals import aggregate as aggregate
 from .intervals import detectable_difference as detectable_difference
-from .intervals import detectable_share as detectable_share
 from .intervals import equal_outcomes_interval as equal_outcomes_interval
 from .intervals import holm as holm
 from .intervals import interquartile_mean_interval as interquartile_mean_interval
@@ -24,8 +23,9 @@ from .intervals import mean_interval as mean_interval
 from .intervals import probability_above as probability_above
 from .intervals import samples_to_reach as samples_to_reach
 from .intervals import sign_flip_p_value as sign_flip_p_value
-from .intervals import sign_test as sign_test
 from .intervals import standard_error as standard_error
 from .intervals import student_interval as student_interval
 from .intervals import student_p_value as student_p_value
 from .intervals import welch_error as welch_error
+from .signs import detectable_share as detectable_share
+from .signs import sign_test as sign_test

@@ -25,15 +25,14 @@ from rlreps.stats.intervals import (
     Interval,
     StandardError,
     detectable_difference,
-    detectable_share,
     equal_outcomes_interval,
     holm,
     mean_interval,
     sign_flip_p_value,
-    sign_test,
     standard_error,
     student_interval,
 )
+from rlreps.stats.signs import detectable_share, sign_test
 from rlreps.typing import DoubleArray
 
 VERDICTS: Mapping[bool | None, str] = {

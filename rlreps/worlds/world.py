@@ -137,11 +137,8 @@ class World:
             next_states, probabilities, rewards, transition_rewards, terminal
         )
         states = len(ends)
-        if start is None:
-            first = (~ends).astype(np.float64) / max(int((~ends).sum()), 1)
-        else:
-            first = as_real(start, "start").astype(np.float64)
-            first = first / rounded_sums(first.sum())
+        first = as_real(~ends if start is None else start, "start").astype(np.float64)
+        first /= max(first.sum(), 1e-300) if start is None else rounded_sums(first.sum())
         seen = np.eye(states, dtype=np.float32) if observations is None else observations
         places = None if coordinates is None else as_real(coordinates, "coordinates")
         return cls(
