@@ -270,7 +270,7 @@ def fit_features(
         before, after, ridge = data.observation, data.next_observation, _RIDGE
         basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)
         states = states[np.random.default_rng(0).permutation(len(states))[:_COMPARED_STATES]]
-        fitted = fourier_arrays(fourier)
+        fitted = fourier.single()
     if config.kind == "random":
         known = known if config.basis == "counted" else np.arange(size)
         # Seed by the state: when more states are counted, only the scale of its features changes.
@@ -326,12 +326,6 @@ def refit(
         rows, old = jax.tree.map(lambda leaf, index=index: leaf[index], (held, previous))
         fits.append(fit_features(config, replayed(rows, count), num_actions, old, seed))
     return jax.tree.map(lambda *leaves: jnp.stack([*map(jnp.asarray, leaves)]), *fits)
-
-
-def fourier_arrays(basis: Any) -> dict[str, Any]:
-    """Return the arrays of a table that compute Fourier features."""
-    names = ("mean", "frequencies", "phases")
-    return {name: np.float32(getattr(basis, name)) for name in names}
 
 
 _features = jax.jit(fitted_features)

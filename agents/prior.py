@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.agents.features import UNUSED, fitted_features, fourier_arrays, number_observations
+from rlreps.agents.features import UNUSED, fitted_features, number_observations
 from rlreps.errors import InputError, require, require_positive
 from rlreps.losses.base import Params
 from rlreps.numerics import as_inputs
@@ -124,7 +124,7 @@ def prior_of(
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
     require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
-    parts = [{**fourier_arrays(each), "weights": scale * weights} for each, weights in found]
+    parts = [{**each.single(), "weights": scale * weights} for each, weights in found]
     return Prior(tuple(parts), np.float32(shift), discount)
 
 

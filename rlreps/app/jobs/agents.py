@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 from jax import Array
 
@@ -35,8 +36,9 @@ from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, arena_settings, load_arena
 from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
-from rlreps.losses import Objective
+from rlreps.losses import CumulantDifferences, Objective
 from rlreps.losses.base import Params
+from rlreps.numerics import digest_of
 from rlreps.report.page import Page
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
@@ -76,7 +78,7 @@ KIND = "agent"
 METHODS: dict[str, type] = {**training_config.METHODS, **TASKS, **OBSERVATIONS}
 """Name → class, for everything that a stored configuration of agents can name."""
 
-_BESIDE_CONFIG = ("arena", "world_digest", "ground_truth", "start", "own")
+_BESIDE_CONFIG = ("arena", "world_digest", "ground_truth", "start", "own", "prior")
 """Parts of a run, besides its ``AgentConfig``, that decide its result."""
 
 
@@ -156,6 +158,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
             "ground_truth": None if self._truth is None else dict(self._truth.settings),
             "start": None if self.start is None else self.start.origin,
             "own": own.name,
+            **({} if own.prior is None else {"prior": _digest(own.prior)}),
         }
 
     def locate(self, out: Path) -> Mapping[str, Any]:
@@ -172,6 +175,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
         return make_measure(self._agent.network, make_measurement(self.config, self._truth))
 
     def check(self, context: Context) -> None:
+        _require_effects(self.config)
         require_memory_for_agents(self._agent, self.config, context.devices)
         _ = self._measure
 
@@ -203,6 +207,32 @@ class TrainAgents(Job[Mapping[str, Any]]):
     def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield every agent and their aggregates."""
         return lines_of_agents(summary, self.config.seed)
+
+
+def _digest(prior: Prior) -> str:
+    leaves = enumerate(jax.tree.leaves(prior))
+    return digest_of({f"{place:04}": np.asarray(leaf) for place, leaf in leaves})
+
+
+def _require_effects(config: AgentConfig) -> None:
+    """Refuse options that the objective, or the kind of features, would ignore."""
+    task, fits = config.auxiliary, config.features
+    ignored: list[tuple[Any, str, str]] = []
+    if task.weight > 0.0 and task.objective.needs_clips:
+        what = f"{task.objective.name}, which sees pairs of states"
+        ignored += [(task, each, what) for each in ("tasks", "discount_low", "discount_high")]
+        if task.pair_discount == 0.0:
+            ignored.append((task, "horizon", f"{what} that follow each other"))
+        if not isinstance(task.objective, CumulantDifferences):
+            ignored.append((task, "num_tasks", what))
+    elif task.weight > 0.0:
+        what = f"{task.objective.name}, which sees no pairs"
+        ignored.append((task, "pair_discount", what))
+    if fits.kind == "fitted_once":
+        ignored.append((fits, "refit_at", "features that are fitted once"))
+    for options, name, what in ignored:
+        given = getattr(options, name)
+        require(given == getattr(type(options)(), name), f"no {name} for {what}", given)
 
 
 def mean_returns(config: AgentConfig, steps: DoubleArray, returns: DoubleArray) -> DoubleArray:

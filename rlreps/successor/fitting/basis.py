@@ -142,11 +142,22 @@ class FourierBasis(DenseBasis):
         features[:, -1] = 1.0
         return features
 
+    def single(self) -> dict[str, np.ndarray]:
+        """Return ``mean``, ``frequencies`` and ``phases`` in single precision.
+
+        The phases make up for the rounding of the mean, which may be far larger than the spread.
+        """
+        mean = np.float32(self.mean)
+        rest = (self.mean - mean) @ self.frequencies.astype(np.float64)
+        phases = np.float32(np.remainder(self.phases - rest, 2.0 * math.pi))
+        return {"mean": mean, "frequencies": np.float32(self.frequencies), "phases": phases}
+
     def program(self, observations: Array) -> Array:
         """Compute features as ``apply`` does, but in JAX and in single precision throughout."""
         flat = observations.reshape(observations.shape[0], -1).astype(jnp.float32)
-        centred = flat - jnp.asarray(self.mean, jnp.float32)[None, :]
-        waves = jnp.cos(matmul(centred, jnp.asarray(self.frequencies)) + self.phases[None, :])
+        single = {name: jnp.asarray(array) for name, array in self.single().items()}
+        angles = matmul(flat - single["mean"][None, :], single["frequencies"])
+        waves = jnp.cos(angles + single["phases"][None, :])
         waves = waves * jnp.float32(math.sqrt(2.0 / len(self.phases)))
         return jnp.concatenate([waves, jnp.ones_like(waves[:, :1])], axis=1)
 

@@ -13,13 +13,15 @@ from rlreps.agents import (
     AuxiliaryConfig,
     AuxiliaryTask,
     DQNConfig,
+    FeatureConfig,
     ReplayConfig,
     make_agent,
 )
 from rlreps.agents.config import load_puddle_world, make_torso
+from rlreps.agents.prior import Prior, make_value_table
 from rlreps.app.agent_pictures import TrainedAgent, map_of_values
 from rlreps.app.agent_report import history
-from rlreps.app.job import run_job
+from rlreps.app.job import Context, run_job
 from rlreps.app.jobs.agents import (
     CustomParts,
     StartingTorsos,
@@ -30,6 +32,7 @@ from rlreps.app.jobs.agents import (
 )
 from rlreps.encoders import MLP
 from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.losses import CumulantDifferences, TDLowRank
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure.grids import Grid
@@ -213,3 +216,40 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
     np.testing.assert_array_equal(np.isnan(found), np.tile(walls[:, None], (1, 4)))
     expected = 2.0 * np.asarray(agent.agent.network.values(agent.params, centres))
     np.testing.assert_allclose(found[~walls], expected[~walls], rtol=1e-5)
+
+
+LOW_RANK = AuxiliaryConfig(weight=0.1, objective=TDLowRank(), sequences=16)
+ONCE = FeatureConfig(kind="fitted_once", basis_size=32, num_components=4)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "said"),
+    [
+        (LOW_RANK, "horizon", 5, "td_low_rank, which sees pairs of states that follow each other"),
+        (LOW_RANK, "num_tasks", 4, "td_low_rank, which sees pairs of states"),
+        (LOW_RANK, "discount_high", 0.95, "td_low_rank, which sees pairs of states"),
+        (CONFIG.auxiliary, "pair_discount", 0.5, "large_batch, which sees no pairs"),
+        (ONCE, "refit_at", (200,), "features that are fitted once"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_options_without_an_effect_are_refused(part, name, value, said, tmp_path):
+    field = "features" if isinstance(part, FeatureConfig) else "auxiliary"
+    changed = dataclasses.replace(part, **{name: value})
+    config = dataclasses.replace(CONFIG, auxiliary=AuxiliaryConfig(), steps=100)
+    with pytest.raises(InputError, match=f"no {name} for {said}, got"):
+        run_job(TrainAgents(config=dataclasses.replace(config, **{field: changed})), tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    drawn = AuxiliaryConfig(weight=0.1, objective=CumulantDifferences(), num_tasks=4, sequences=16)
+    config = dataclasses.replace(config, auxiliary=drawn)
+    TrainAgents(config=config).check(Context())
+
+
+def test_another_prior_of_the_same_name_is_another_run():
+    table = make_value_table(np.arange(3, dtype=np.uint32), np.ones((3, 2), np.float32))
+    told = []
+    for shift in (0.0, 0.0, 1.0):
+        prior = Prior((table,), np.float32(shift), np.float32(0.99))
+        own = CustomParts(prior=prior, name="mine")
+        told.append(TrainAgents(config=CONFIG, own=own).describe()["prior"])
+    assert told[0] == told[1] != told[2]

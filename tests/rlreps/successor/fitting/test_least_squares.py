@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -393,3 +394,11 @@ def test_a_policy_that_leaves_the_data_is_told(leaves):
     said = [str(each.message) for each in caught]
     assert any("leaves the data" in line for line in said) == leaves
     assert leaves or not said
+
+
+def test_fourier_features_in_single_precision_are_the_same_at_a_large_offset():
+    data = np.float32(3e5 + 5.0 * np.random.default_rng(0).normal(size=(200, 2)))
+    basis = FourierBasis.of(data, 60, 0.5, 0)
+    assert np.abs(basis.mean - np.float32(basis.mean)).max() > 1e-3
+    found = np.asarray(basis.program(jnp.asarray(data)))
+    np.testing.assert_allclose(found, basis.apply(data), atol=1e-5)
