@@ -22,11 +22,11 @@ from rlreps.agents import (
 )
 from rlreps.agents.config import JOINT_UNITS, make_torso
 from rlreps.agents.features import fit_features, fitted_features, number_observations, replayed
-from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code, Image, Position
 from rlreps.errors import FitWarning, InputError
 from rlreps.experiments.ours import mazes
+from rlreps.numerics import as_inputs
 from rlreps.successor import fit
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.least_squares import Steps
