@@ -8,7 +8,7 @@ prior of a successor representation makes this policy the representation's polic
 
 import math
 import numbers
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -124,7 +124,10 @@ def prior_of(
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
     require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
-    parts = [{**each.single(), "weights": scale * weights} for each, weights in found]
+    # Draws of random features have one class.
+    parts = [
+        {**cast(FourierBasis, each).single(), "weights": scale * weights} for each, weights in found
+    ]
     return Prior(tuple(parts), np.float32(shift), discount)
 
 

@@ -147,10 +147,10 @@ class FourierBasis(DenseBasis):
 
         The phases make up for the rounding of the mean, which may be far larger than the spread.
         """
-        mean = np.float32(self.mean)
+        mean = self.mean.astype(np.float32)
         rest = (self.mean - mean) @ self.frequencies.astype(np.float64)
-        phases = np.float32(np.remainder(self.phases - rest, 2.0 * math.pi))
-        return {"mean": mean, "frequencies": np.float32(self.frequencies), "phases": phases}
+        phases = np.remainder(self.phases - rest, 2.0 * math.pi).astype(np.float32)
+        return {"mean": mean, "frequencies": self.frequencies.astype(np.float32), "phases": phases}
 
     def program(self, observations: Array) -> Array:
         """Compute features as ``apply`` does, but in JAX and in single precision throughout."""
