@@ -182,6 +182,12 @@ def digest_of(arrays: Mapping[str, np.ndarray], text: str = "") -> str:
     return hasher.hexdigest()
 
 
+def digest_of_leaves(tree: Any) -> str:
+    """Return the SHA-256 of the arrays of a pytree, in their order."""
+    leaves = enumerate(jax.tree.leaves(tree))
+    return digest_of({f"{place:04}": np.asarray(leaf) for place, leaf in leaves})
+
+
 def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """View each observation [m, ...] as one value that compares by its bytes, [m].
 

@@ -26,7 +26,7 @@ from rlreps.config import as_json
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs
 from rlreps.errors import require, require_interval
 from rlreps.files import require_output
-from rlreps.numerics import digest_of
+from rlreps.numerics import digest_of_leaves
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
@@ -263,8 +263,7 @@ def _agent_policy(run: Path, env: str, epsilon: float) -> tuple[AgentConfig, Jax
     program, state, _ = load_agents(folder, config)
     with contextlib.closing(program):
         agent, params = program.agent, jax.tree.map(lambda leaf: leaf[0], state.learner.params)
-    share, leaves = jnp.float32(epsilon), jax.tree.leaves(params)
-    digest = digest_of({f"{at:04}": np.asarray(leaf) for at, leaf in enumerate(leaves)})
+    share, digest = jnp.float32(epsilon), digest_of_leaves(params)
     return config, lambda key, seen: agent.act(params, seen[None], share, key)[0], digest
 
 

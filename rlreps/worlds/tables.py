@@ -95,8 +95,8 @@ def restart(
 def rounded_sums(sums: DoubleArray) -> DoubleArray:
     """Return what to divide distributions by that add up to ``sums``: the rounding of float32.
 
-    It is 1 for sums in double precision, so that exact distributions stay as they are, and for
-    sums that are no rounding, which checks refuse.
+    It is 1 for sums in double precision, so that exact distributions stay as they are. It is 1 for
+    sums that are further from 1 than rounding brings them, too: later checks refuse these sums.
     """
     off = np.abs(sums - 1.0)
     return np.where((off > _DOUBLE) & (off < _SINGLE), sums, 1.0)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 
@@ -38,7 +37,7 @@ from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
 from rlreps.losses import CumulantDifferences, Objective
 from rlreps.losses.base import Params
-from rlreps.numerics import digest_of
+from rlreps.numerics import digest_of_leaves
 from rlreps.report.page import Page
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
@@ -158,7 +157,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
             "ground_truth": None if self._truth is None else dict(self._truth.settings),
             "start": None if self.start is None else self.start.origin,
             "own": own.name,
-            **({} if own.prior is None else {"prior": _digest(own.prior)}),
+            **({} if own.prior is None else {"prior": digest_of_leaves(own.prior)}),
         }
 
     def locate(self, out: Path) -> Mapping[str, Any]:
@@ -207,11 +206,6 @@ class TrainAgents(Job[Mapping[str, Any]]):
     def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield every agent and their aggregates."""
         return lines_of_agents(summary, self.config.seed)
-
-
-def _digest(prior: Prior) -> str:
-    leaves = enumerate(jax.tree.leaves(prior))
-    return digest_of({f"{place:04}": np.asarray(leaf) for place, leaf in leaves})
 
 
 def _require_effects(config: AgentConfig) -> None:

@@ -126,9 +126,8 @@ def prepare(run: Run[Config]) -> dict[str, Any]:
 def claims(results: Results[Config]) -> list[Claim]:
     """State that no row failed and, if all rows ran, the advice of docs/results/benchmark.md."""
     whole = Config()
-    faults = [
-        ": ".join(each) for each in results.ends.groups("method", "world", "failed") if each[2]
-    ]
+    ends = results.ends.groups("method", "world", "failed")
+    faults = [": ".join(each) for each in ends if each[2]]
     for (method,), group in results.ends.groups("method").items():
         if lost := int(np.nansum(group["diverged"])):
             faults.append(f"{method}: {lost} of {len(group)} trainings diverged")

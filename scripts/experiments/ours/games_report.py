@@ -162,8 +162,8 @@ def list_gains(results: Results[Config], arms: Iterable[str] = JOINT) -> dict[st
 def gain_interval(gains: Mapping[str, DoubleArray]) -> Interval:
     """Return the mean of the arms' partial rank correlations, with a bootstrap interval.
 
-    Families are drawn with replacement. An arm without a correlation in a draw counts as 0. If an
-    arm has none over all families, there is no mean.
+    Families are drawn with replacement. An arm without a correlation in a draw counts as 0. The
+    mean does not exist if an arm has no correlation over all families.
     """
 
     def correlations(chosen: Any) -> list[float]:
