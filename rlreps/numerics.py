@@ -48,8 +48,8 @@ def as_real(given: Any, name: str) -> np.ndarray:
 
 def as_inputs(observations: Array) -> Array:
     """Convert observations to float32; bytes are multiplied by 1 / 255."""
-    scale = 1.0 / 255.0 if observations.dtype == np.uint8 else 1.0
-    return observations.astype(jnp.float32) * scale
+    numbers = observations.astype(jnp.float32)
+    return numbers * (1.0 / 255.0) if observations.dtype == np.uint8 else numbers
 
 
 def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:

@@ -167,7 +167,7 @@ class GroundTruth:
         if isinstance(encoder, Tabular):
             return jnp.arange(self.num_states)
         seen = self.coordinates if self.observed is None else self.observed
-        return as_inputs(seen) if seen.dtype == np.uint8 else seen
+        return as_inputs(seen)
 
     def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
         """Return a function that measures an encoder, for ``evaluate`` of ``training.train``.
