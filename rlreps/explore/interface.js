@@ -686,6 +686,8 @@ function listen() {
       if (!view.pinned && event.pointerType !== "touch") pick(event);
     });
     canvas.addEventListener("pointerdown", (event) => {
+      // The new text above may move the canvas from below the pointer before its release: still a click.
+      canvas.setPointerCapture(event.pointerId);
       const again = view.pinned && nearestState(cellAt(canvas, event)) === view.state;
       view.pinned = event.pointerType !== "touch" && !again;
       pick(event);

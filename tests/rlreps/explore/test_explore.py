@@ -528,7 +528,9 @@ def test_a_state_is_chosen_and_a_reward_painted_by_frames(browser, framed, width
     browser.choose("order", "row")
     state = browser.js("explore.view.state")
     order = np.argsort(-matrix[state])
-    browser.at("row-whole", 0.01, 0.99).click().perform()
+    browser.at("row-whole", 0.01, 0.99).click_and_hold().perform()
+    browser.settle()  # The text above the frames changes, and may move them from below the pointer.
+    ActionChains(browser).release().perform()
     browser.settle()
     chosen = browser.js("explore.view.state")
     assert chosen == order[0]
