@@ -1,6 +1,7 @@
 """Training runs, finished or not, read back from their folders."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from rlreps.training.stored import describe_matrix, ground_truth_for, learner_fo
 
 OBSERVATION = "observation"
 """Key of a fit's provenance for the observation in PuddleWorld data."""
+ELSEWHERE = " (trained on another matrix)"
+"""What the label of a run says whose matrix is not the one shown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +139,23 @@ def evaluate_run(run_folder: Path, store: Path | None = None) -> dict[str, Any]:
         "store": str(path),
         **evaluation.summarise(figures),
     }
+
+
+def trained_elsewhere(folder: RunFolder, matrix: Mapping[str, Any] | None) -> bool:
+    """Tell whether a training run learned from another matrix than the one described.
+
+    Args:
+        folder: A training run, or a fit, which has no matrix.
+        matrix: Description of the matrix; None for a released truth.
+
+    Raises:
+        InputError: For a tabular encoder of another matrix, whose states have other numbers.
+    """
+    if folder.kind != KIND or folder.config.get(MATRIX) == matrix:
+        return False
+    tabular = isinstance(load_config(folder).encoder, Tabular)
+    require(not tabular, f"the matrix that {folder.path} (tabular) was trained on", "another")
+    return True
 
 
 def features_of(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> Array:

@@ -12,9 +12,11 @@ from matplotlib.figure import Figure
 
 from rlreps import plotting, subspace
 from rlreps.app.evaluate import (
+    ELSEWHERE,
     distance_history,
     features_of,
     load_config,
+    trained_elsewhere,
     trained_store,
 )
 from rlreps.app.jobs.train import KIND
@@ -37,7 +39,7 @@ from rlreps.successor.truth.stored_subspace import (
     principal_subspace,
     sampling_error,
 )
-from rlreps.training.stored import ground_truth_for
+from rlreps.training.stored import describe_matrix, ground_truth_for
 
 MOST_DRAWN_BINS = 1000
 
@@ -97,12 +99,16 @@ def draw_components(
         d: Number of components.
 
     Raises:
-        InputError: If d exceeds the components of the store, or a run has fewer than d features.
+        InputError: If d exceeds the components of the store, a run has fewer than d features, or a
+            tabular encoder learned from another matrix.
     """
     require_positive("d", d)
     plotting.require_figure(out)
     truth = ground_truth_for(store, d)
-    folders = {label: RunFolder(run) for label, run in labelled(runs)}
+    matrix, folders = describe_matrix(open_store(store)), dict[str, RunFolder]()
+    for label, run in labelled(runs):
+        folder = RunFolder(run)
+        folders[label + ELSEWHERE * trained_elsewhere(folder, matrix)] = folder
     return plotting.save_figure(plot_learned_components(truth, folders, d), out)
 
 

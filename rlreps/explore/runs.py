@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.app.evaluate import distance_history, features_of, load_config, trained_store
+from rlreps.app.evaluate import (
+    ELSEWHERE,
+    distance_history,
+    features_of,
+    trained_elsewhere,
+    trained_store,
+)
 from rlreps.app.figures import labelled, rotated
 from rlreps.app.jobs.train import KIND as TRAIN
-from rlreps.app.jobs.train import MATRIX
-from rlreps.encoders import Tabular
 from rlreps.errors import InputError, reason_of, require
 from rlreps.explore.page import Arrays, MapGrid
 from rlreps.files import DAMAGED, read_array
@@ -94,11 +98,9 @@ def add_run(
     """
     curve = None
     # A run's recorded features and its curve belong to its own states and components.
-    elsewhere = folder.kind == TRAIN and folder.config.get(MATRIX) != matrix
+    elsewhere = trained_elsewhere(folder, matrix)
     if elsewhere:
-        tabular = isinstance(load_config(folder).encoder, Tabular)
-        require(not tabular, f"the matrix that {folder.path} (tabular) was trained on", "another")
-        label = f"{label} (trained on another matrix)"
+        label = f"{label}{ELSEWHERE}"
     elif folder.kind == TRAIN:
         steps, distances = distance_history(folder)
         curve = (steps, distances[0])
