@@ -190,7 +190,8 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
     """
     config, act = agent.config, jax.jit(agent.act)
     drawn = load_compiled_environment(config) is None
-    require(drawn, "an environment that can be drawn, which gymnax's cannot", config.environment)
+    what = "an environment that can be drawn, which gymnax's games and worlds cannot"
+    require(drawn, what, config.environment)
     # The first episode of ``evaluate_agents``.
     seeds = evaluation_seeds(config.seeds[agent.number], config.steps + 1, 1)
     limit = config.max_episode_steps

@@ -224,6 +224,8 @@ def _require_effects(config: AgentConfig) -> None:
         ignored.append((task, "pair_discount", what))
     if fits.kind == "fitted_once":
         ignored.append((fits, "refit_at", "features that are fitted once"))
+    elif max(fits.refit_at, default=0) > config.steps:
+        ignored.append((fits, "refit_at", f"a step after the run's {config.steps}"))
     for options, name, what in ignored:
         given = getattr(options, name)
         require(given == getattr(type(options)(), name), f"no {name} for {what}", given)

@@ -219,7 +219,8 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
 
 
 LOW_RANK = AuxiliaryConfig(weight=0.1, objective=TDLowRank(), sequences=16)
-ONCE = FeatureConfig(kind="fitted_once", basis_size=32, num_components=4)
+FITTED = FeatureConfig(kind="fitted", basis_size=32, num_components=4)
+ONCE = dataclasses.replace(FITTED, kind="fitted_once")
 
 
 @pytest.mark.parametrize(
@@ -230,6 +231,7 @@ ONCE = FeatureConfig(kind="fitted_once", basis_size=32, num_components=4)
         (LOW_RANK, "discount_high", 0.95, "td_low_rank, which sees pairs of states"),
         (CONFIG.auxiliary, "pair_discount", 0.5, "large_batch, which sees no pairs"),
         (ONCE, "refit_at", (200,), "features that are fitted once"),
+        (FITTED, "refit_at", (50, 200), "a step after the run's 100"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
