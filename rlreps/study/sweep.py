@@ -4,6 +4,7 @@ Points whose learners differ only in numbers are trained in one compiled program
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -54,6 +55,8 @@ _MEASURES = {
     "relative_excess_loss": "excess_losses",
 }
 """Measure of a run → column that lists the values of all runs at a point."""
+_LARGEST = {"subspace_distance": 1.0, "relative_excess_loss": math.inf}
+"""Measure of a run → its largest possible value; the least is 0."""
 
 
 class Member(NamedTuple):
@@ -301,10 +304,10 @@ def rows_of_points(results: Results[SweepConfig]) -> TableRows:
         for name, column in _MEASURES.items():
             values = part[name].tolist()
             # Zero distance to the best features leaves no excess to compare.
-            ends = {} if None in values else interval_columns(name, mean_interval(values))
-            row |= {name: None, f"{name}_low": None, f"{name}_high": None, **ends, column: values}
-        row["subspace_distance_low"] = max(row["subspace_distance_low"], 0.0)
-        row["subspace_distance_high"] = min(row["subspace_distance_high"], 1.0)
+            ends = {f"{name}_low": None, f"{name}_high": None}
+            if None not in values:
+                ends = interval_columns(name, mean_interval(values).within(0.0, _LARGEST[name]))
+            row |= {name: None, **ends, column: values}
         rows.append({**row, **part.rows("group", "seconds")[0]})
     return rows
 

@@ -189,6 +189,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     captured = float(np.sum(principal.singular_values[:3] ** 2))
     excess = principal.total_energy / (principal.total_energy - captured) - 1
     for point in summary["points"]:
+        assert min(point["subspace_distance_low"], point["relative_excess_loss_low"]) >= 0.0
         diverges = point["optimizer.learning_rate"] > 1
         assert (point["runs"], point["diverged"]) == (2, 2 if diverges else 0)
         if diverges:
