@@ -75,6 +75,7 @@ def test_numbers_of_few_values_are_not_passed_over_for_finer_ones():
     assert chosen >= 7
 
 
+@pytest.mark.integration
 def test_runs_on_another_matrix_are_named_so(rlreps, toy_store, tmp_path, monkeypatch):
     drawn = list[str]()
     save = plotting.save_figure
