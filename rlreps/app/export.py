@@ -16,11 +16,11 @@ from rlreps.app.evaluate import load_config, load_encoder, required_store, resto
 from rlreps.app.jobs import train_live as live
 from rlreps.config import from_json
 from rlreps.cumulants import CUMULANTS
-from rlreps.encoders import MLP, Convolutional, Encoder, FourierMLP, Params
+from rlreps.encoders import MLP, Convolutional, Encoder, FourierMLP, Params, Tabular
 from rlreps.encoders.networks import same_padding
 from rlreps.errors import FitWarning, InputError, require
 from rlreps.files import require_free, write_atomically
-from rlreps.numerics import matmul
+from rlreps.numerics import as_inputs, matmul
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import to_probabilities
@@ -134,19 +134,29 @@ def _read(folder: RunFolder, seed: int | None, store: Path | None) -> Exported:
         config = from_json(live.LiveConfig, stored, {**METHODS, **CUMULANTS}).training
         learner = make_learner(config, num_inputs=2)
         trained = restored(folder, config, learner, jnp.zeros((1, 2)))
+        seen: Any = trained.inputs
     else:
         path = required_store(folder, store)
-        trained = load_encoder(folder, ground_truth_for(path, load_config(folder).num_features))
+        truth = ground_truth_for(path, load_config(folder).num_features)
+        trained = load_encoder(folder, truth)
+        seen = trained.inputs if isinstance(trained.encoder, Tabular) else truth.observations
     seeds, encoder = trained.config.seeds, trained.encoder
     chosen = seeds[0] if seed is None else seed
     require(chosen in seeds, f"a seed in [{seeds[0]}, {seeds[-1]}]", chosen)
     params = jax.tree.map(lambda leaf: leaf[chosen - seeds[0]], trained.params)
+    frames = seen.dtype == np.uint8
+    dtype = np.dtype(np.uint8) if frames else trained.inputs.dtype
     return Exported(
-        apply=lambda inputs: encoder.apply(params, inputs),
-        inputs=jax.ShapeDtypeStruct(trained.inputs.shape[1:], trained.inputs.dtype),
+        apply=lambda inputs: encoder.apply(params, as_inputs(inputs) if frames else inputs),
+        inputs=jax.ShapeDtypeStruct(trained.inputs.shape[1:], dtype),
         encoder=encoder,
         params=params,
-        about={"step": trained.step, "seed": chosen, "offset": 0.0, "factor": 1.0},
+        about={
+            "step": trained.step,
+            "seed": chosen,
+            "offset": 0.0,
+            "factor": 1.0 / 255.0 if frames else 1.0,
+        },
     )
 
 

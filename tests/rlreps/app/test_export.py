@@ -1,5 +1,6 @@
 """Exported encoders compute the same without rlreps: the JAX program, and weights for PyTorch."""
 
+import dataclasses
 import itertools
 import json
 import re
@@ -17,7 +18,7 @@ from rlreps.app.jobs.train_live import LiveConfig, TrainLive
 from rlreps.encoders import MLP, Convolutional, FourierMLP
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
-from rlreps.successor import load_ground_truth
+from rlreps.successor import load_ground_truth, save_matrix
 from rlreps.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(
@@ -84,6 +85,26 @@ def test_a_program_gives_the_bits_of_the_run_and_weights_give_its_features(
     assert "a seed in [0, 1], got 2" in refused(
         "export", run, "--out", tmp_path / "no", "--seed", 2
     )
+
+
+@pytest.mark.integration
+def test_frames_of_bytes_are_inputs_as_they_are(rlreps, tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    generator, store = np.random.default_rng(0), tmp_path / "store"
+    frames = generator.integers(0, 256, (12, 6, 5, 2), np.uint8)
+    save_matrix(store, generator.uniform(size=(12, 9)).astype(np.float32), observations=frames)
+    encoder = Convolutional(channels=(3,), hidden=7)
+    config = dataclasses.replace(TRAINING, encoder=encoder, rows=8)
+    run_job(Train(store=store, config=config), tmp_path / "run")
+    features = load_encoder(RunFolder(tmp_path / "run"), load_ground_truth(store)).features()[0]
+    about = json.loads(rlreps("export", tmp_path / "run", "--out", tmp_path / "encoder"))
+    assert about["inputs"] == {"shape": [6, 5, 2], "dtype": "uint8"}
+    program = jax.export.deserialize(bytearray((tmp_path / "encoder/encoder.jax").read_bytes()))
+    np.testing.assert_allclose(program.call(frames), features, atol=1e-5)
+    inputs = (frames.astype(np.float32) - about["offset"]) * about["factor"]
+    state = numpy.load_file(tmp_path / "encoder/encoder.safetensors")
+    first = np.ascontiguousarray(inputs.transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(in_numpy(about["layers"], state, first), features, atol=1e-5)
 
 
 def lines_of_the_handbook(mark, folder):
