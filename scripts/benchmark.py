@@ -36,6 +36,7 @@ from rlreps.subspace import ExactComponents, exact_components
 from rlreps.successor import Grid, MonteCarlo, RowSampler, puddle_world_chain
 from rlreps.training import Learner, Optimizer
 from rlreps.training.devices import devices_for_small_runs
+from rlreps.worlds import load
 
 if sys.argv[1:2] == ["agents"]:
     keep_lapack_to_one_thread()
@@ -265,6 +266,54 @@ def agents(repeats: int = 5, counts: Sequence[int] = (1, 10)) -> None:
             )
 
 
+# Worlds.
+
+
+def worlds(
+    repeats: int = 5, world: str = "minigrid-doorkey-5x5", copies: Sequence[int] = (64, 256, 1_024)
+) -> None:
+    """Measure the steps of a world's compiled copies, with random actions and restarts.
+
+    Images are written to memory at every step, or their bytes are added up, or they are not read.
+
+    Args:
+        repeats: Calls of each kind; their median counts.
+        world: A world, by name.
+        copies: Numbers of copies that step together.
+    """
+    game, steps = load(world), 500
+    environment = game.environment(max_steps=100)
+    uses: dict[str, Callable[[Any], Any]] = {
+        "written": lambda seen: seen,
+        "added up": lambda seen: jnp.sum(seen, dtype=jnp.uint32),
+        "not read": lambda seen: jnp.uint32(0),
+    }
+
+    def play(count: int, use: Callable[[Any], Any]) -> Callable[[], Any]:
+        def step(held: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], None]:
+            acting, stepping, resetting = jax.random.split(key, 3)
+            actions = jax.random.randint(acting, (count,), 0, environment.num_actions)
+            keys = jax.random.split(stepping, count)
+            found = jax.vmap(environment.step)(keys, held[0], actions)
+            ends, fresh = found.terminated | found.truncated, start(resetting)
+            state = jax.tree.map(functools.partial(jnp.where, ends), fresh, found.state)
+            return (state, use(found.observation)), None
+
+        def start(key: jax.Array) -> Any:
+            return jax.vmap(environment.reset)(jax.random.split(key, count))
+
+        def run(key: jax.Array) -> Any:
+            seen = jnp.zeros((count, *game.observations.shape[1:]), game.observations.dtype)
+            return jax.lax.scan(step, (start(key), use(seen)), jax.random.split(key, steps))[0]
+
+        return functools.partial(jax.jit(run), jax.random.key(0))
+
+    for count in copies:
+        calls = {name: play(count, use) for name, use in uses.items()}
+        for name, seconds in median_seconds(calls, repeats).items():
+            print(f"{count:5d} copies, images {name:8s} {count * steps / seconds:13,.0f} steps/s")
+
+
 # Streaming.
 
 RATE, POWER = 10.0, 0.8
@@ -388,6 +437,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "training": training,
     "spectral": spectral,
     "agents": agents,
+    "worlds": worlds,
     "streaming": streaming,
 }
 
