@@ -74,7 +74,7 @@ def init_moments(num_tasks: int) -> DecayedMean:
     return DecayedMean(zeros, jnp.zeros((), jnp.float32))
 
 
-def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
+def standardise_targets(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
     """Subtract each column's running mean, divide all columns by one running standard deviation.
 
     All columns share one deviation, so that they keep their relative sizes and the principal

@@ -17,7 +17,7 @@ from rlreps.errors import InputError
 from rlreps.typing import DoubleArray
 from rlreps.worlds.gymnax_adapter import LARGEST_RANGE, scale_of
 
-Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+HostInputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 """Observations that agents see: float32, or bytes, which a Q-network divides by 255."""
 
 
@@ -32,7 +32,7 @@ class ObservationMap(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: npt.DTypeLike
-    encode: Callable[[Any], Inputs]
+    encode: Callable[[Any], HostInputs]
 
 
 def map_observations(space: gymnasium.Space[Any], name: str) -> ObservationMap:
@@ -76,7 +76,7 @@ def _of_box(space: spaces.Box, name: str) -> ObservationMap:
     first: DoubleArray | None = None
     far: npt.NDArray[np.bool_] | None = None
 
-    def encode(raw: Any) -> Inputs:
+    def encode(raw: Any) -> HostInputs:
         nonlocal first, far
         # In the precision that they come in, since coordinates may have a large offset.
         values = np.asarray(raw)
@@ -107,7 +107,7 @@ def _of_box(space: spaces.Box, name: str) -> ObservationMap:
 
 def _arranged(
     shape: tuple[int, ...],
-) -> tuple[tuple[int, ...], Callable[[Inputs], Inputs]]:
+) -> tuple[tuple[int, ...], Callable[[HostInputs], HostInputs]]:
     """Arrange axes as torsos expect them: [coordinates] or [height, width, channels].
 
     An array with at most one axis longer than 1 is a vector. A picture without channels gets one

@@ -29,7 +29,7 @@ from rlreps.agents.config import (
     require_memory_for_agents,
 )
 from rlreps.agents.dqn import DQN, Acting, AgentState
-from rlreps.agents.host_observations import Inputs
+from rlreps.agents.host_observations import HostInputs
 from rlreps.agents.hosts import HostEnvironments, HostStep
 from rlreps.agents.keys import Use, environment_seed
 from rlreps.agents.program import AgentProgram
@@ -147,7 +147,7 @@ class HostProgram(AgentProgram):
         if self._evaluation is None:
             self._evaluation = self._make(self._config.num_seeds * copies)
 
-        def act(seen: Inputs) -> npt.NDArray[Any]:
+        def act(seen: HostInputs) -> npt.NDArray[Any]:
             actions = self._greedy(state.learner.params, self._grouped(seen), self._keys)
             return np.asarray(jax.device_get(actions)).reshape(-1)
 
@@ -191,7 +191,7 @@ class HostProgram(AgentProgram):
         self._stands_at = step + self._config.num_envs
         return acting, TimeStep((), *(self._grouped(part) for part in taken))
 
-    def _reset(self, step: int) -> Inputs:
+    def _reset(self, step: int) -> HostInputs:
         """Begin episodes of training, [seeds x environments, ...]."""
         return self._environments.reset(self._seeds(Use.RESET, step, range(self._config.num_envs)))
 

@@ -21,7 +21,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from rlreps.agents.host_observations import Inputs, map_observations
+from rlreps.agents.host_observations import HostInputs, map_observations
 from rlreps.config import import_extra, import_object
 from rlreps.envs import ARENAS  # Registers environments with Gymnasium, too.
 from rlreps.envs.from_dm_env import FromDmEnv
@@ -47,7 +47,7 @@ class HostStep(NamedTuple):
         truncated: Whether the step ended the episode but not the task, as a time limit does, [n].
     """
 
-    observations: Inputs
+    observations: HostInputs
     rewards: npt.NDArray[np.float32]
     terminated: FlagArray
     truncated: FlagArray
@@ -172,7 +172,7 @@ class HostEnvironments:
     def _options(self) -> dict[str, Any]:
         return {"render_mode": "rgb_array"} if self._draws else {}
 
-    def reset(self, seeds: Sequence[int]) -> Inputs:
+    def reset(self, seeds: Sequence[int]) -> HostInputs:
         """Start an episode in every copy, [n, *observation].
 
         Args:
@@ -206,7 +206,7 @@ class HostEnvironments:
 
     def play(
         self,
-        act: Callable[[Inputs], npt.NDArray[np.integer[Any]]],
+        act: Callable[[HostInputs], npt.NDArray[np.integer[Any]]],
         seeds: Sequence[int],
         limit: int,
     ) -> npt.NDArray[np.float32]:
@@ -247,12 +247,12 @@ class HostEnvironments:
             pictures: Any = self._environments.render()
         return np.asarray(pictures[0], np.uint8)
 
-    def _seen(self, raw: Any) -> Inputs:
+    def _seen(self, raw: Any) -> HostInputs:
         seen = self._see(raw)
         self._require_finite("observations", seen)
         return seen
 
-    def _require_finite(self, what: str, values: Inputs) -> None:
+    def _require_finite(self, what: str, values: HostInputs) -> None:
         finite = np.isfinite(values)
         if not finite.all():
             raise InputError(

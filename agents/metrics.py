@@ -22,7 +22,7 @@ from rlreps.agents.config import (
     load_compiled_environment,
     load_puddle_world,
 )
-from rlreps.agents.host_observations import Inputs
+from rlreps.agents.host_observations import HostInputs
 from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.network import QNetwork
 from rlreps.envs import arena_settings, load_arena
@@ -184,7 +184,7 @@ def default_ground_truth(config: AgentConfig) -> GroundTruth | None:
     return load(_RELEASED) if find_arena_name(config) == DEFAULT_ARENA else None
 
 
-def random_observations(environments: HostEnvironments, steps: int, *, seed: int) -> Inputs:
+def random_observations(environments: HostEnvironments, steps: int, *, seed: int) -> HostInputs:
     """Collect observations [steps x environments, ...] of uniformly random actions."""
     generator, count = np.random.default_rng(seed), environments.num_envs
     seen = [environments.reset(range(seed, seed + count))]
@@ -192,7 +192,7 @@ def random_observations(environments: HostEnvironments, steps: int, *, seed: int
         actions = generator.integers(environments.num_actions, size=count)
         seen.append(environments.step(actions).observations)
     stacked: Any = np.concatenate(seen)
-    observations: Inputs = stacked
+    observations: HostInputs = stacked
     return observations
 
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask
-from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise
+from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise_targets
 from rlreps.agents.replay import ReplayRows, episode_window
 from rlreps.batch import Batch, Clip
 from rlreps.config import with_sizes
@@ -119,7 +119,7 @@ class RepresentationTask(AuxiliaryTask):
         seen, encode = _checked(rows, self), in_single_precision(encode)
         cumulants = self.cumulants(state.cumulants, seen)
         targets = monte_carlo_targets(cumulants, state.discounts, episode_window(rows))
-        standardised, moments = standardise(state.moments, targets)
+        standardised, moments = standardise_targets(state.moments, targets)
         inputs: Any = seen[:, 0]
         if self.num_actions is not None:
             inputs, encode = (inputs, rows.action[:, 0]), _by_action(encode, self.num_actions)

@@ -52,6 +52,16 @@ def as_inputs(observations: Array) -> Array:
     return numbers * (1.0 / 255.0) if observations.dtype == np.uint8 else numbers
 
 
+def floating_leaves(tree: object) -> list[Array]:
+    """List the leaves of real and complex numbers."""
+    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
+def all_finite(tree: object) -> Array:
+    """Return whether every floating leaf is finite, [] (bool)."""
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in floating_leaves(tree)]))
+
+
 def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a function with ``jax.jit``, keeping its signature for the type checker."""
     compiled: Callable[P, R] = jax.jit(function, **options)

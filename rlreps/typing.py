@@ -13,5 +13,7 @@ else:
         """Any argument of ``numpy.asarray``; NumPy's own type is a union of nine."""
 
 
+IndexArray: TypeAlias = npt.NDArray[np.integer]
+"""An array of integers of any width."""
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 """An array of double precision."""

@@ -15,6 +15,7 @@ from jax import Array, lax
 
 from rlreps.batch import Batch, Population
 from rlreps.errors import require
+from rlreps.numerics import all_finite
 
 
 class Source(Protocol):
@@ -199,7 +200,5 @@ def checked_widths(cell_widths: Array | np.ndarray | None, inputs: Array) -> Arr
     return jnp.asarray(widths, inputs.dtype)
 
 
-@jax.jit
-def _all_finite(values: Array) -> Array:
-    """Test whether every entry is finite; compiled, it makes no mask of the matrix's size."""
-    return jnp.all(jnp.isfinite(values))
+_all_finite = jax.jit(all_finite)
+"""Compiled, it makes no mask of the matrix's size."""

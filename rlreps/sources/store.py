@@ -23,8 +23,9 @@ from rlreps.sources.matrix import (
     draw_rows_and_tasks,
     encoder_inputs,
 )
-from rlreps.successor.truth.store.blocks import Entries, Indices
+from rlreps.successor.truth.store.blocks import Entries
 from rlreps.successor.truth.store.blocks import StoreReader as StoreReader
+from rlreps.typing import IndexArray
 
 
 class EntryReader(Protocol):
@@ -35,7 +36,7 @@ class EntryReader(Protocol):
         """(n, tasks)."""
         ...
 
-    def entries(self, rows: Indices, columns: Indices) -> Entries:
+    def entries(self, rows: IndexArray, columns: IndexArray) -> Entries:
         """Return entries [b, t] (float32) where rows [b] and columns [t] meet; b, t >= 1.
 
         Rows and columns may repeat. The method is called from inside compiled programs: it must not

@@ -246,11 +246,6 @@ def centred_rule(
     return Centred(rule, exact_scatter=not cls.needs_learning_rate)
 
 
-def all_finite(tree: Any) -> Array:
-    """Return whether no leaf has NaN or infinity, [] (bool)."""
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
-
-
 def require_finite(finite: Array, rule: str, updates: int) -> None:
     """Raise a ``TrainingDivergedError`` unless the outcome of a rule's updates is finite."""
     if not finite:

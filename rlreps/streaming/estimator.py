@@ -12,14 +12,14 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.errors import require
-from rlreps.numerics import jit
-from rlreps.streaming.centring import Centred, Units, all_finite, centred_rule, require_finite
+from rlreps.numerics import all_finite, jit
+from rlreps.streaming.centring import Centred, Units, centred_rule, require_finite
 from rlreps.streaming.moments import FADING, Moments, no_moments, take_in
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
 from rlreps.streaming.rules.factor import ImplicitKrasulina
-from rlreps.typing import DoubleArray
+from rlreps.typing import DoubleArray, IndexArray
 
 try:
     from scipy import sparse
@@ -37,7 +37,6 @@ except ImportError as error:
 DenseOrSparse = Any
 """An array or a SciPy sparse array in compressed rows, [n, features]."""
 
-Indices = npt.NDArray[np.integer[Any]]
 
 ROWS_AT_ONCE = 1024
 """Number of rows, approximately, that are sent to the device at once."""
@@ -334,7 +333,12 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         return PowerDecay(RELATIVE_RATE / along, power, largest)
 
     def _advanced(
-        self, model: Model, rows: DenseOrSparse, order: Indices, rate: PowerDecay, per_update: int
+        self,
+        model: Model,
+        rows: DenseOrSparse,
+        order: IndexArray,
+        rate: PowerDecay,
+        per_update: int,
     ) -> tuple[Any, DoubleArray]:
         """Return the rule's state and its span's basis [k, features] after updates on some rows.
 
@@ -393,14 +397,14 @@ def _advance(
     return state, components, all_finite((state, components))
 
 
-def _dense(rows: DenseOrSparse, chosen: Indices) -> npt.NDArray[np.floating[Any]]:
+def _dense(rows: DenseOrSparse, chosen: IndexArray) -> npt.NDArray[np.floating[Any]]:
     """Return some rows, [len(chosen), features], as an array."""
     some = rows[chosen]
     array: npt.NDArray[np.floating[Any]] = some if isinstance(some, np.ndarray) else some.toarray()
     return array
 
 
-def _blocks(order: Indices, per_update: int, least: int = 1) -> Iterator[Indices]:
+def _blocks(order: IndexArray, per_update: int, least: int = 1) -> Iterator[IndexArray]:
     """Split an order of rows into parts of whole updates; only the last may end with a shorter one.
 
     A last part of fewer than ``least`` rows joins the part before it.

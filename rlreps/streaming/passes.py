@@ -24,9 +24,6 @@ MakeRule = Callable[[Array], StreamingRule]
 Combine = Callable[[StreamingRule, Any, Array], Any]
 """(rule, workers' states, weights [workers]) → combined state."""
 
-Evaluate = Callable[[npt.NDArray[np.float32]], float]
-"""Components [features, k] → measure."""
-
 
 class Runs(NamedTuple):
     """Seeds and learning rates of runs.
@@ -69,7 +66,7 @@ def run_passes(
     rows: npt.NDArray[np.float32],
     runs: Runs,
     *,
-    evaluate: Evaluate,
+    evaluate: Callable[[npt.NDArray[np.float32]], float],
     evaluate_every: int,
     rows_per_update: int = 1,
     workers: int = 1,

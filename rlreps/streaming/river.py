@@ -11,12 +11,11 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.errors import require, require_choice
-from rlreps.numerics import jit
+from rlreps.numerics import all_finite, jit
 from rlreps.streaming.centring import (
     MOST_GROWTH,
     Centred,
     Units,
-    all_finite,
     centred_rule,
     require_finite,
 )

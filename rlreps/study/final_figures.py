@@ -30,7 +30,7 @@ MEASURES = {
 }
 """Name in files → title."""
 
-Figures: TypeAlias = Mapping[str, Any]
+Stored: TypeAlias = Mapping[str, Any]
 Logs: TypeAlias = Sequence[Path | str] | Mapping[Any, Path | str]
 Result: TypeAlias = Path | str | Logs | TrainingResult | Mapping[Any, float] | ArrayLike
 
@@ -191,7 +191,7 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     return runs
 
 
-def _read_training(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
+def _read_training(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
     training = config.get("training", config)
     # A live run's target is the matrix times the cumulants.
     names = (train.MATRIX,) if train.MATRIX in config else ("target", "cumulants", "target_tasks")
@@ -203,7 +203,7 @@ def _read_training(label: str, config: Figures, summary: Figures) -> list[FinalF
     return [FinalFigures(label=label, about=about, problem=problem, measures=samples)]
 
 
-def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
+def _read_sweep(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
     runs = []
     for point in summary["points"]:
         given = {**config["base"], **point}
@@ -226,7 +226,7 @@ def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigu
     return runs
 
 
-def _read_fit(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
+def _read_fit(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
     quality, method = summary["quality"] or {}, config["method"]
     name = None if method is None else method["name"]
     return [

@@ -20,7 +20,7 @@ from rlreps.losses import OBJECTIVES
 from rlreps.training import Optimizer
 from rlreps.training.config import METHODS, TrainingConfig
 
-MOST_POINTS = 10_000
+_MOST_POINTS = 10_000
 
 FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
@@ -66,7 +66,7 @@ class SweepConfig:
         for name, values in self.grid.items():
             require(len({*values}) == len(values), f"different values of {name}", values)
         count = math.prod(map(len, self.grid.values()))
-        require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", count)
+        require(count <= _MOST_POINTS, f"at most {_MOST_POINTS:,} points of a grid", count)
         # Build all points here, so that an invalid point is refused before training. The first
         # point replaces the base, so that sweeps with the same points have the same configuration.
         object.__setattr__(self, "base", self.points[0].config)

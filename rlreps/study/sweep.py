@@ -59,7 +59,7 @@ _LARGEST = {"subspace_distance": 1.0, "relative_excess_loss": math.inf}
 """Measure of a run → its largest possible value; the least is 0."""
 
 
-class Member(NamedTuple):
+class GridRun(NamedTuple):
     """One run of a program: the index of its point in the grid, and its seed."""
 
     point: int
@@ -77,19 +77,19 @@ class Group:
     """
 
     config: TrainingConfig
-    members: tuple[Member, ...]
+    members: tuple[GridRun, ...]
     learner: Learner
 
 
 def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> list[Group]:
     """Group the runs of a sweep by program, in the order in which the grid first needs each."""
-    found: dict[Any, list[tuple[Member, Learner]]] = {}
+    found: dict[Any, list[tuple[GridRun, Learner]]] = {}
     for index, (_, config) in enumerate(sweep.points):
         learner = make(config)
         intervals = (config.evaluate_every, config.checkpoint_every)
         program = (jax.tree.structure(learner), config.states, intervals)
         for seed in config.seeds:
-            found.setdefault(program, []).append((Member(index, seed), learner))
+            found.setdefault(program, []).append((GridRun(index, seed), learner))
     return [
         Group(
             sweep.points[runs[0][0].point].config,
@@ -304,7 +304,7 @@ def rows_of_points(results: Results[SweepConfig]) -> TableRows:
         for name, column in _MEASURES.items():
             values = part[name].tolist()
             # Zero distance to the best features leaves no excess to compare.
-            ends = {f"{name}_low": None, f"{name}_high": None}
+            ends: dict[str, Any] = {f"{name}_low": None, f"{name}_high": None}
             if None not in values:
                 ends = interval_columns(name, mean_interval(values).within(0.0, _LARGEST[name]))
             row |= {name: None, **ends, column: values}

@@ -18,5 +18,4 @@ from .update import ChunkReport as ChunkReport
 from .update import Learner as Learner
 from .update import TrainState as TrainState
 from .update import Updates as Updates
-from .update import all_finite as all_finite
 from .update import zero_unless as zero_unless

@@ -17,7 +17,7 @@ from rlreps.config import configurable, leaf, positive
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import require
 from rlreps.losses.base import Metrics, Objective
-from rlreps.numerics import optimizer_step, seed_key
+from rlreps.numerics import all_finite, floating_leaves, optimizer_step, seed_key
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
 from rlreps.training.optimizers import GivenOptimizer
@@ -218,17 +218,8 @@ def zero_unless(kept: Array, tree: Tree) -> Tree:
     return zeroed
 
 
-def all_finite(tree: object) -> Array:
-    """Return whether every floating leaf is finite, [] (bool)."""
-    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in _floats(tree)]))
-
-
 @jax.jit
 def all_zero(tree: object) -> Array:
     """Return which members' floating leaves [members, ...] are all zero (reset), [members]."""
-    leaves = [jnp.all(leaf.reshape(len(leaf), -1) == 0, axis=1) for leaf in _floats(tree)]
+    leaves = [jnp.all(leaf.reshape(len(leaf), -1) == 0, axis=1) for leaf in floating_leaves(tree)]
     return jnp.all(jnp.stack(leaves), axis=0)
-
-
-def _floats(tree: object) -> list[Array]:
-    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]

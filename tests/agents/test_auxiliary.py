@@ -12,7 +12,7 @@ import pytest
 
 from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES
-from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise
+from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise_targets
 from rlreps.agents.replay import episode_window, observed_rows, stack_transitions
 from rlreps.agents.tasks import make_auxiliary_task
 from rlreps.config import with_sizes
@@ -145,7 +145,7 @@ def standardised(each):
     """What becomes of batches [count, b, t] in turn."""
 
     def step(moments, batch):
-        return standardise(moments, batch)[::-1]
+        return standardise_targets(moments, batch)[::-1]
 
     return jax.lax.scan(step, init_moments(3), each)[1]
 

@@ -44,7 +44,7 @@ _MOST_ROWS = 20_000  # The reference fit and fitted TD errors use up to twice th
 _SCALES = (0.5, 1.0, 2.0)  # Standard deviations of the arguments of Fourier functions, in radians.
 _POINTS = 400
 
-Cumulants = Callable[[np.ndarray], np.ndarray]
+CumulantFunction = Callable[[np.ndarray], np.ndarray]
 """Functions of observations, [m, ...] → [m, _NUM_CUMULANTS]."""
 
 
@@ -95,9 +95,9 @@ def _reference(
     held: np.ndarray,
     solution: LeastSquares,
     few: Steps,
-    cumulants: Cumulants,
+    cumulants: CumulantFunction,
     seed: int,
-) -> tuple[LeastSquares, Steps, Cumulants] | None:
+) -> tuple[LeastSquares, Steps, CumulantFunction] | None:
     """Return a fit whose errors a good fit does not exceed, the held-out rows, and the cumulants.
 
     Features of networks are compared with random features on some rows, ``few``. Random features
@@ -171,7 +171,7 @@ def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> floa
     return float(np.square(discounted_sums(errors, other.ends, solution.discount)).mean())
 
 
-def random_cumulants(data: Transitions, generator: np.random.Generator) -> Cumulants:
+def random_cumulants(data: Transitions, generator: np.random.Generator) -> CumulantFunction:
     """Draw cumulants.
 
     For indices they are random signs; for standardised observations z, random Fourier functions
@@ -201,7 +201,7 @@ def random_cumulants(data: Transitions, generator: np.random.Generator) -> Cumul
 def _errors(
     solution: LeastSquares,
     weights: np.ndarray,
-    cumulants: Cumulants,
+    cumulants: CumulantFunction,
     rows: Steps,
     ends: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,12 @@ import scipy.sparse.linalg
 from rlreps.numerics import interruptible
 from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.products import RowProducts, mean_product, moment, product_sizes
+from rlreps.successor.fitting.products import (
+    RowProducts,
+    mean_cumulant_product,
+    moment,
+    product_sizes,
+)
 from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -242,7 +247,7 @@ class LeastSquares:
         """
         taken = self.taken if taken is None else taken
         pairs = RowProducts(self.rows.observation, taken, self.sizes)
-        return mean_product(self.basis, pairs, cumulants)
+        return mean_cumulant_product(self.basis, pairs, cumulants)
 
     def rewarded(self, rewards: np.ndarray) -> np.ndarray:
         """Compute E[ψ(s, a) r(s')] of r at the next state of every recorded transition, [q, 1].
@@ -261,7 +266,7 @@ class LeastSquares:
         if len(rare):
             rows, share = self.recorded.at(rare), len(rare) / len(rewards)
             pairs = RowProducts(rows.observation, self.actions.weights(rows.action), self.sizes)
-            found += share * mean_product(self.basis, pairs, rewards[rare, None] - common)
+            found += share * mean_cumulant_product(self.basis, pairs, rewards[rare, None] - common)
         return found
 
     def centred(
@@ -314,7 +319,7 @@ class LeastSquares:
         if not self.rows.terminated.any():
             return False
         ended = self.rows.terminated.astype(np.float32)[:, None]
-        mean = mean_product(self.basis, self._reached(ended), np.ones_like(ended))
+        mean = mean_cumulant_product(self.basis, self._reached(ended), np.ones_like(ended))
         weights = np.linalg.solve(self.reached_moment, mean)
         return bool((self.features(state) @ weights)[0, 0] > 0.5)
 

@@ -61,7 +61,7 @@ class RowProducts(NamedTuple):
         return found
 
 
-def mean_product(basis: Basis, products: RowProducts, cumulants: np.ndarray) -> np.ndarray:
+def mean_cumulant_product(basis: Basis, products: RowProducts, cumulants: np.ndarray) -> np.ndarray:
     """Compute the mean of (w ⊗ φ(s)) cᵀ over the rows for cumulants c [N, k], [q, k]."""
     states, weights, sizes = products
     if isinstance(basis, UnitVectors):

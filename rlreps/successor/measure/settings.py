@@ -10,7 +10,7 @@ from rlreps.errors import require
 LONGEST_HORIZON = 10**7
 """Largest number of terms of a discounted sum: each has a weight in memory."""
 
-MOST_POINTS = 2**20
+_MOST_POINTS = 2**20
 """Largest number of quadrature points of a sub-cell, which are in memory together."""
 
 MOST_ROLLOUTS = 10**9
@@ -78,7 +78,7 @@ class TransitionSettings(DiscountedSum):
     """
 
     refinement: int = positive(1)
-    points: int = positive(4096, most=MOST_POINTS)
+    points: int = positive(4096, most=_MOST_POINTS)
 
     def __post_init__(self) -> None:
         require(self.points.bit_count() == 1, "points to be a power of two", self.points)

@@ -18,7 +18,7 @@ from rlreps.encoders import Tabular
 from rlreps.errors import require
 from rlreps.experiments.le_lan_2023.images import ImageSource, balanced_subsets
 from rlreps.losses import DanskinLissa
-from rlreps.numerics import seed_key
+from rlreps.numerics import all_finite, seed_key
 from rlreps.sources import MNIST_CHECKSUM, Images
 from rlreps.streaming import Eigengame, StreamingRule
 from rlreps.subspace import (
@@ -38,7 +38,6 @@ from rlreps.training import (
     Optimizer,
     Schedule,
     TrainState,
-    all_finite,
     train_population,
     zero_unless,
 )

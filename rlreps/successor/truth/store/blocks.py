@@ -10,9 +10,9 @@ import numpy.typing as npt
 from rlreps.errors import InputError, require
 from rlreps.subspace.row_blocks import DerivedBlocks, subtract_means
 from rlreps.successor.truth.store.format import MatrixStore
+from rlreps.typing import IndexArray
 
 Entries = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.integer]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class StoreReader:
         """(n, tasks)."""
         return self._store.shape
 
-    def entries(self, rows: Indices, columns: Indices) -> Entries:
+    def entries(self, rows: IndexArray, columns: IndexArray) -> Entries:
         """Return centred entries [b, t] (float32) of rows [b] and columns [t], which may repeat."""
         store = self._store
         width = store.shape[1]
