@@ -7,7 +7,8 @@ to V, the sum with x xᵀ lives in the span of V and q, where it is the small *c
     diag(λ, 0) + (p, c)(p, c)ᵀ,  [r + 1, r + 1].
 
 Its eigenvectors turn V and q into the eigenvectors of the sum, and the leading r are kept.
-Eigenvalues below about 1e-7 of the largest are rounding in float32.
+If a kept eigenvalue is small, the small ones are computed again without the large ones: standard
+deviations down to some 1e-5 of the largest are told from rounding in float32.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from rlreps.config import configurable
 from rlreps.numerics import matmul
@@ -179,6 +180,10 @@ def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:
     return along + again, residuals - matmul(again, rows)
 
 
+_IMPRECISE = 1e-4
+"""Eigenvalues below this share of the largest have fewer than three digits in float32."""
+
+
 def _leading(
     rows: Array, values: Array, along: Array, beyond: Array, directions: Array, void: Array
 ) -> tuple[Array, Array]:
@@ -200,11 +205,46 @@ def _leading(
     penalty = -jnp.where(energy > 0.0, energy, 1.0)
     own = jnp.concatenate([values, jnp.where(void, penalty, 0.0)])
     values, vectors = _descending(jnp.diag(own) + products)
+    roots = jnp.concatenate([jnp.diag(jnp.sqrt(jnp.maximum(own, 0.0))), coordinates])
+    values, vectors = lax.cond(
+        values[count - 1] < _IMPRECISE * values[0],
+        _refine,
+        lambda *given: given[:2],
+        values,
+        vectors,
+        roots,
+    )
     # A row keeps its sign while it turns.
     signs = jnp.where(jnp.diagonal(vectors) < 0.0, -1.0, 1.0).astype(vectors.dtype)
     turned = (vectors * signs[None, :])[:, :count]
     basis = jnp.concatenate([rows, directions])
     return matmul(turned.T, basis), jnp.maximum(values[:count], 0.0)
+
+
+def _refine(values: Array, vectors: Array, roots: Array) -> tuple[Array, Array]:
+    """Compute small eigenpairs of CᵀC anew, without those far above, whose rounding hides them.
+
+    Args:
+        values: Eigenvalues, largest first, [m]; negative for void directions.
+        vectors: Eigenvectors as columns, [m, m].
+        roots: C, [l, m].
+    """
+    large, void = values >= _IMPRECISE * values[0], values < -0.5 * values[0]
+    small = ~(large | void)
+    along = matmul(roots, vectors)
+    lengths = jnp.sum(jnp.square(along), axis=0)
+    parts = matmul(along.T, along) / jnp.where(large, lengths, 1.0)[:, None]
+    parts = jnp.where(large[:, None] & small[None, :], parts, 0.0)
+    vectors, along = vectors - matmul(vectors, parts), along - matmul(along, parts)
+    along = jnp.where(small[None, :], along, 0.0)
+    unit = jnp.max(jnp.sum(jnp.square(along), axis=0))
+    unit = jnp.where(unit > 0.0, unit, 1.0)
+    # Other pairs stay in their places, above and below.
+    places = 1.0 + jnp.arange(len(values), 0, -1, dtype=values.dtype)
+    fixed = jnp.where(large, len(values) + places, 0.0)
+    fixed = jnp.where(void, places - 2.0 - len(values), fixed)
+    found, turned = _descending(jnp.diag(fixed) + matmul(along.T, along) / unit)
+    return jnp.where(small, found * unit, values), orthonormalize(matmul(vectors, turned).T).T
 
 
 def _descending(matrix: Array) -> tuple[Array, Array]:

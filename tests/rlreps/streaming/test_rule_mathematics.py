@@ -99,3 +99,19 @@ def test_dependent_rows_and_zeros_keep_the_basis_orthonormal_and_the_energies_ri
     exact = np.linalg.svd(data.astype(np.float64), compute_uv=False)[:RANK] ** 2
     assert (energies >= 0.0).all()
     np.testing.assert_allclose(energies, exact, atol=1e-5 * exact[0] + 1e-38)
+
+
+@pytest.mark.parametrize("size", [1, 50])
+def test_small_components_beside_a_large_one_are_those_of_float64(size):
+    generator = np.random.default_rng(0)
+    turn, _ = np.linalg.qr(generator.normal(size=(8, 8)))
+    rows = generator.normal(size=(600, 8)) * [3e4, 10, 8, 5, 0.3, 0.3, 0.3, 0.3] @ turn
+    rows = rows.astype(np.float32)
+    rule = IncrementalPCA(8, 4)
+    update, state = jax.jit(rule.update), rule.init(jax.random.key(0))
+    for batch in rows.reshape(-1, size, 8):
+        state = update(state, batch)
+    _, values, exact = np.linalg.svd(rows.astype(np.float64), full_matrices=False)
+    np.testing.assert_allclose(np.sqrt(state.energies), values[:4], rtol=0.01)
+    cosines = np.sum(np.asarray(rule.components(state)).T * exact[:4], axis=1)
+    assert np.all(np.abs(cosines) > 0.999)
