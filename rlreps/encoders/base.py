@@ -104,6 +104,9 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
     graph, _ = nnx.split(module)
     other_state = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Param)))
     others = sorted({type(variable).__name__ for _, variable in other_state})
+    # An array that is no variable: a part of the graph here, and of the state in ``init``.
+    places = (path for path, each in nnx.iter_graph(module) if isinstance(each, jax.Array))
+    others += [f"the array {'.'.join(map(str, path))}" for path in places]
     require(not others, "a module with all its state in nnx.Param", ", ".join(others))
 
     def init(key: Array) -> Params:

@@ -10,7 +10,12 @@ import scipy.sparse
 
 from rlreps.errors import require, require_positive
 from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
-from rlreps.explore.map_cells import POINTS, count_moves, find_cells, make_cells
+from rlreps.explore.map_cells import (
+    POINTS,
+    count_moves,
+    find_cells,
+    make_cells,
+)
 from rlreps.explore.page import Arrays, MapGrid, render_page, round_numbers
 from rlreps.explore.runs import add_run, find_sources, is_released
 from rlreps.files import require_output, write_atomically
@@ -23,7 +28,12 @@ from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.settings import TransitionSettings
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import load
-from rlreps.successor.truth.states import environment_of, read_states, state_cells
+from rlreps.successor.truth.states import (
+    environment_of,
+    is_between_states,
+    read_states,
+    state_cells,
+)
 from rlreps.successor.truth.store import STORE, MatrixStore, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.store.estimates import open_estimates
@@ -127,7 +137,8 @@ def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page
     task_means, state_means = centring_means(blocks, centring_of(settings))
     rows_mean = np.zeros(n) if state_means is None else state_means
     right, energies = np.zeros((tasks, kept.basis.shape[1])), np.zeros(n)
-    whole = n == tasks and len(cells.states) <= _MOST_ROWS_KEPT
+    square = is_between_states(store)
+    whole = square and len(cells.states) <= _MOST_ROWS_KEPT
     wanted = cells.order if whole else _choose_rows(n)
     chosen = np.empty((len(wanted), tasks), np.float32)
     for start, rows in blocks.blocks():
@@ -143,7 +154,7 @@ def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page
         largest = np.abs(matrix).max(axis=1, keepdims=True) / (2**15 - 1)
         rounding = np.rint(matrix / np.where(largest > 0.0, largest, 1.0)) * largest - matrix
         source = _RowSource("rows", _root_mean_square(rounding))
-    elif n != tasks:
+    elif not square:
         source = _RowSource("none", 0.0)
     elif moves is None:
         energy = np.sum(np.square(kept.singular_values.astype(np.float64)))

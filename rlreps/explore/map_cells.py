@@ -14,7 +14,7 @@ from rlreps.plotting.images import as_frames
 from rlreps.plotting.puddle_world import outline
 from rlreps.successor.measure.grids import BoxGrid, Grid
 from rlreps.successor.measure.settings import TransitionSettings
-from rlreps.successor.truth.states import environment_of, state_cells
+from rlreps.successor.truth.states import environment_of, is_between_states, state_cells
 from rlreps.successor.truth.store import MatrixStore
 
 POINTS = 1024
@@ -30,14 +30,16 @@ def find_cells(store: MatrixStore, seen: np.ndarray | None, most: int) -> MapGri
     states, tasks = store.shape
     grid, cells = state_cells(store)
     shared = len(cells) - len(np.unique(cells))
-    if states != tasks or len(grid.bins) != 2 or shared:
+    square = is_between_states(store)
+    if not square or len(grid.bins) != 2 or shared:
         framed = None if seen is None else _lay_out_frames(store, grid, cells, seen, most)
         if framed is not None:
             return framed
     place = "a store of a successor measure between the cells of a grid in the plane"
     if seen is not None:
         place += f", or whose states are seen as images (not {list(seen.shape[1:])})"
-    require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
+    got = f"{states} by {tasks}: {store.settings.get('quantity', 'a matrix')}"
+    require(square, f"{place}, states by states", got)
     require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
     require(shared == 0, place, f"{shared} states in the cells of others")
     return make_cells(grid, cells, store.settings)

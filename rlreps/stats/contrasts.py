@@ -312,7 +312,8 @@ class Contrast:
             return math.nan
         if self.by_signs:
             return sign_test(self.differences, self.effect)
-        return sign_flip_p_value(np.asarray(self.ours, np.float64) - self.effect, self.theirs)
+        ours = np.asarray(self.ours, np.float64) - self.effect
+        return sign_flip_p_value(ours, self.theirs, self._largest)
 
     def detectable(self, level: float) -> float | None:
         """Compute the smallest mean difference that a paired t-test detects in 80 of 100 cases.

@@ -293,7 +293,7 @@ def aggregate(values: ArrayLike, *, within: tuple[float, float] | None = None) -
     return {**found, "runs": len(np.asarray(values))}
 
 
-def sign_flip_p_value(x: ArrayLike, y: ArrayLike) -> float:
+def sign_flip_p_value(x: ArrayLike, y: ArrayLike, largest: float | None = None) -> float:
     """Compute the two-sided p-value of the mean of x - y over pairs, by flips of their signs.
 
     Exact, by all 2^runs flips, up to 14 pairs; with more, by 16,384 random flips. If the methods
@@ -302,6 +302,8 @@ def sign_flip_p_value(x: ArrayLike, y: ArrayLike) -> float:
     Args:
         x: One method's runs, [runs].
         y: The other's with the same seeds in the same order, [runs].
+        largest: Largest number that the runs were computed from; means that differ within its
+            rounding are equal. By default the largest of the runs.
 
     Returns:
         In (0, 1]; at least 2^(1 - runs).
@@ -311,9 +313,20 @@ def sign_flip_p_value(x: ArrayLike, y: ArrayLike) -> float:
     require(same, "runs [runs] of both methods, with the same seeds", (ours.shape, theirs.shape))
     if len(ours) < 2:
         return 1.0
+    differences = ours - theirs
+    observed = differences.mean()
+    largest = largest or max(np.abs(ours).max(), np.abs(theirs).max())
+    rounding = 8.0 * np.finfo(np.float64).eps * largest
+
+    def mean(flipped: DoubleArray, axis: int) -> Any:
+        found = flipped.mean(axis=axis)
+        for tied in (-observed, observed):
+            found = np.where(np.abs(found - tied) <= rounding, tied, found)
+        return found
+
     found = scipy.stats.permutation_test(
-        (ours - theirs,),
-        np.mean,
+        (differences,),
+        mean,
         permutation_type="samples",
         vectorized=True,
         n_resamples=_FLIPS,

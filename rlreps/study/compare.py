@@ -244,9 +244,9 @@ def _rows(runs: Sequence[FinalFigures]) -> list[dict[str, Any]]:
     # Bonferroni's level, the least of those that Holm's method compares p-values with.
     tests = sum(_comparable(run, first, name) for run, name in pairs)
     rows = [_row(run, first, name, LEVEL / max(tests, 1)) for run, name in pairs]
-    tested = [row for row in rows if row.get("p_value") is not None]
+    tested = [row for row in rows if "p_value" in row]
     for row, p_value in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
-        row["p_value"] = float(p_value)
+        row["p_value"] = None if math.isnan(p_value) else float(p_value)
     return rows
 
 
@@ -281,7 +281,7 @@ def _row(run: FinalFigures, first: FinalFigures, name: str, level: float) -> dic
         **row,
         "pairs": shared,
         **interval_columns("difference", interval),
-        "p_value": None if math.isnan(p_value) else p_value,
+        "p_value": p_value,
         "detectable": least if math.isfinite(least) else None,
         **interval_columns("probability_above", probability_above(sample.values, other.values)),
     }

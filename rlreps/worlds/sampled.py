@@ -38,6 +38,7 @@ from rlreps.successor.measure.settings import (
 )
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.save_matrix import create_matrix, save_matrix
+from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
 from rlreps.worlds.saved_states import SavedStates
@@ -278,7 +279,7 @@ def _prepare(
     observations = as_observations(observations)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
     settings = {
-        "quantity": "discounted sums of cumulants",
+        "quantity": CUMULANT_SUMS,
         "method": "monte_carlo",
         "policy": "uniform" if policy is None else "given",
         **as_json(sampling),

@@ -15,6 +15,14 @@ from rlreps.successor.truth.store import MatrixStore
 
 STATES = "states"
 """Name of the setting, and of the file, of what an encoder sees of the states."""
+CUMULANT_SUMS = "discounted sums of cumulants"
+"""Quantity of a store whose columns are cumulants, even where there are as many as states."""
+
+
+def is_between_states(store: MatrixStore) -> bool:
+    """Tell whether the columns of a store are its states."""
+    states, tasks = store.shape
+    return states == tasks and store.settings.get("quantity") != CUMULANT_SUMS
 
 
 def check_states(observations: np.ndarray, cells: np.ndarray) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ from rlreps.encoders import (
     from_linen,
     from_nnx,
 )
+from rlreps.errors import InputError
 
 NUM_STATES, NUM_FEATURES = 9, 4
 POSITIONS = np.random.default_rng(0).random((NUM_STATES, 2)).astype(np.float32)
@@ -126,3 +127,13 @@ def test_encoders_follow_jaxs_default_precision(name):
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(params))
         inputs = jnp.asarray(inputs_of(name), jnp.int32 if name == "tabular" else jnp.float64)
         assert jax.eval_shape(encoder.apply, params, inputs).dtype == jnp.float64
+
+
+def test_a_constant_array_of_an_nnx_module_is_refused():
+    class Scaled(NnxNetwork):
+        def __init__(self, rngs):
+            super().__init__(rngs)
+            self.scale = jnp.arange(2.0)
+
+    with pytest.raises(InputError, match=r"state in nnx\.Param, got 'the array scale'"):
+        from_nnx(Scaled)

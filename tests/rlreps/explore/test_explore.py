@@ -38,11 +38,14 @@ from rlreps.successor import Transitions, fit
 from rlreps.successor.measure.grids import BoxGrid, Grid
 from rlreps.successor.measure.kernels.matrix import action_steps
 from rlreps.successor.measure.methods import Transition
+from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth.ground_truth import load_ground_truth
 from rlreps.successor.truth.save_matrix import save_matrix
+from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.training.config import TrainingConfig
+from rlreps.worlds.sampled import SampledTruth
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16,), frequencies=3),
@@ -152,6 +155,16 @@ def test_rows_of_states_that_do_not_rise_with_their_cells_are_found_by_their_cel
     # Checkpoints of a run on the store see what it was trained on.
     truth = build._make_stored_page(open_store(tmp_path / "own"), 2, 2).truth
     np.testing.assert_array_equal(truth.observations, seen)
+
+
+def test_columns_that_are_cumulants_are_no_states(tmp_path):
+    estimates = RowEstimates(MATRIX, 0.1 * MATRIX)
+    for name, settings in {"states": {}, "cumulants": {"quantity": CUMULANT_SUMS}}.items():
+        truth = SampledTruth(estimates=estimates, observations=FRAMES, settings=settings)
+        truth.save(tmp_path / name)
+        page = explore([tmp_path / name], tmp_path / "page.html", components=3)
+        kind = Contents(page.read_text("utf-8")).described["source"]["kind"]
+        assert kind == {"states": "rows", "cumulants": "none"}[name]
 
 
 FRAMES = np.random.default_rng(1).integers(0, 256, (40, 8, 5, 3), np.uint8)

@@ -141,6 +141,18 @@ def test_a_threshold_is_reached_by_two_evaluations_of_three(curve, expected):
     assert samples_to_reach((10, 20, 30, 40, 50), [curve], 5.0) == [expected]
 
 
+def test_rounding_of_the_runs_breaks_no_tie_of_flipped_means():
+    ours = [786.2, 329.1, 859.4, 700.1, 334.9, 558.1, 580.0, 751.9]
+    theirs = [786.3, 329.0, 859.3, 700.0, 334.8, 558.0, 579.9, 751.8]
+    # Of 256 flips, one mean is above that of one negative pair, and seven others equal it.
+    assert sign_flip_p_value(ours, theirs) == pytest.approx(2 * 9 / 256)
+    differences = np.random.default_rng(0).integers(-3, 4, size=(40, 9))
+    for tenths in differences:
+        base = np.arange(1000, 1009)
+        found = sign_flip_p_value((base + tenths) / 10.0, base / 10.0)
+        assert found == pytest.approx(sign_flip_p_value(base + tenths, base))
+
+
 def test_one_pair_decides_nothing_and_many_are_sampled_the_same_way_every_time():
     assert sign_flip_p_value([3.0], [1.0]) == 1.0
     ours = np.random.default_rng(1).normal(0.4, 1.0, 40)

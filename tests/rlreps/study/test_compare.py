@@ -243,6 +243,15 @@ def test_trainings_are_compared_without_folders():
     assert found.lines()[0].startswith("short: subspace distance above that of long")
 
 
+def test_a_difference_without_a_p_value_counts_as_a_test():
+    first = np.arange(6.0)
+    other = first + np.array([0.1, 0.9, 0.4, -0.1, 0.5, 0.3])
+    (_, alone) = compare({"first": first, "other": other}).rows
+    found = compare({"first": first, "other": other, "shifted": first + 1.0}).rows
+    assert found[2]["p_value"] is None
+    assert found[1]["p_value"] == pytest.approx(2.0 * alone["p_value"])
+
+
 def test_many_differences_are_tested_together():
     first, pattern = np.arange(6.0), np.array([1.0, -1.0, 0.5, -0.5, 0.8, -0.8])
     others = {f"{shift}": first + shift + pattern for shift in (0.5, 1.0, 2.0)}
