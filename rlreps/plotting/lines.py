@@ -93,7 +93,7 @@ class Line:
         within: tuple[float, float] | None = None,
         **others: Any,
     ) -> "Line":
-        """Take the mean over runs with its 95 % interval or, below five runs, with the runs.
+        """Take the mean over runs with its 95 % interval or, at points of few runs, with the runs.
 
         Args:
             label: The line's name.
@@ -119,8 +119,9 @@ class Line:
                 parts[1:, points] = np.nan
         if within is not None:
             parts[1:] = np.clip(parts[1:], *within)
-        if 1 < len(table) < FEWEST_BANDED:
-            others = {"runs": np.where(known, table, np.nan), **others}
+        few = known & (known.sum(axis=0) < FEWEST_BANDED)
+        if len(table) > 1 and few.any():
+            others = {"runs": np.where(few, table, np.nan), **others}
         return cls(label=label, x=x, mean=parts[0], low=parts[1], high=parts[2], **others)
 
 

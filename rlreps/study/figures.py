@@ -95,7 +95,8 @@ class Curve:
             for label, part in parts.items()
         ]
         kind = "interquartile " if self.middle else ""
-        most = max(len(part.groups(unit)) for part in parts.values())
+        points = (each for part in parts.values() for each in part.groups(self.x.column).values())
+        most = max(len(each.groups(unit)) for each in points)
         said = f"{kind}{over_runs(most, unit)}"
         default = f"{said}; {measure.note}" if measure.note else said
         note = text_of(self.note, results) if self.note is not None else default

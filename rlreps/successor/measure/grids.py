@@ -330,8 +330,9 @@ class BoxGrid:
         """Return cells over all points [n, k].
 
         Along each axis, the centres of cells are as far apart as the closest two values, so that
-        they lie on the values of a lattice; or further, so that there are at most ``most`` cells.
-        Values that differ by rounding to single precision count as one.
+        they lie on the values of a lattice. If there would be more than ``most`` cells, each holds
+        the same whole number of such values. Values that differ by rounding to single precision
+        count as one.
         """
         values = np.asarray(points, np.float64)
         require(values.ndim == 2 and values.size > 0, "points [n, k]", values.shape)
@@ -341,9 +342,13 @@ class BoxGrid:
         least = [
             gap[gap > off].min(initial=np.inf) for gap, off in zip(gaps, rounding, strict=True)
         ]
-        bins = np.minimum(1 + np.rint((high - low) / least), most).astype(int)
-        half = np.where(bins > 1, (high - low) / (2 * np.maximum(bins - 1, 1)), 0.5)
-        return cls(tuple(low - half), tuple(high + half), tuple(bins), tuple(names))
+        places = 1 + np.rint((high - low) / least)
+        shared = np.ceil(places / most)
+        bins = np.ceil(places / shared)
+        spacing = np.where(places > 1, (high - low) / np.maximum(places - 1, 1), 1.0)
+        first = low - spacing / 2
+        last = first + bins * shared * spacing
+        return cls(tuple(first), tuple(last), tuple(bins.astype(int)), tuple(names))
 
     @property
     def num_cells(self) -> int:

@@ -58,6 +58,14 @@ class TestLine:
         np.testing.assert_array_equal(np.isnan(found.low), [False, False, True, True])
         np.testing.assert_array_equal(found.high[:2], aggregate(runs[:, :2])["mean_high"])
 
+    def test_points_with_few_of_many_runs_show_these_runs(self):
+        runs = np.full((6, 3), np.nan)
+        runs[:2, 0], runs[2:4, 1], runs[:, 2] = [0.1, 0.2], [0.3, 0.4], np.linspace(0.0, 1.0, 6)
+        found = Line.of_runs("a", np.arange(3), runs)
+        np.testing.assert_array_equal(found.runs[:, :2], runs[:, :2])
+        assert np.isnan(found.runs[:, 2]).all()
+        np.testing.assert_array_equal(np.isnan(found.low), [True, True, False])
+
     def test_fewer_than_five_runs_are_drawn_in_place_of_an_interval(self):
         found = Line.of_runs("a", np.arange(30), RUNS[:4])
         np.testing.assert_array_equal(found.runs, RUNS[:4])

@@ -45,6 +45,16 @@ def test_a_grid_over_points_counts_values_that_differ_by_rounding_as_one():
     np.testing.assert_array_equal(grid.cell(points), np.tile(np.arange(9), 2))
 
 
+@pytest.mark.parametrize(("count", "each"), [(300, 1), (600, 2), (802, 3)])
+def test_cells_over_many_values_hold_as_many_of_them(count, each):
+    points = 5.0 + 0.5 * np.arange(count)[:, None]
+    grid = BoxGrid.spanning(points, most=400)
+    held = np.bincount(grid.cell(points), minlength=grid.num_cells)
+    assert grid.bins == (-(-count // each),)
+    assert set(held[:-1]) == {each}
+    assert 1 <= held[-1] <= each
+
+
 @pytest.mark.parametrize("grid", GRIDS, ids=["plane", "solid"])
 def test_centres_edges_and_samples_lie_in_their_cells(grid):
     low, high = np.array(grid.low, np.float32), np.array(grid.high, np.float32)
