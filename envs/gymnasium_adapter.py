@@ -25,6 +25,7 @@ from rlreps.envs.core import (
     step_or_reset,
     step_stream,
 )
+from rlreps.envs.puddle_world import PuddleWorld
 from rlreps.envs.rendering import draw_arena
 
 ObservationArray = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
@@ -249,7 +250,10 @@ def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
 
 def _observation_space(environment: Environment) -> gymnasium.Space[ObservationArray]:
     struct = observation_struct(environment)
-    box = spaces.Box(0, 255 if struct.dtype == np.uint8 else 1, struct.shape, struct.dtype)
+    low, high = (0.0, 1.0) if isinstance(environment, PuddleWorld) else (-np.inf, np.inf)
+    if struct.dtype == np.uint8:
+        low, high = 0, 255
+    box = spaces.Box(low, high, struct.shape, struct.dtype)
     # Box declares its own type as float or integer, whatever its dtype.
     return cast(gymnasium.Space[ObservationArray], box)
 

@@ -17,6 +17,7 @@ from rlreps.envs import (
     render_frame,
 )
 from rlreps.envs.registration import MAZES
+from rlreps.worlds import World
 
 ENV_ID = "rlreps/PuddleWorld-v0"
 
@@ -123,3 +124,19 @@ def test_frames_show_the_agent_and_the_task():
 def test_bad_arguments_say_what_was_expected(use, message):
     with pytest.raises((ArenaError, gymnasium.error.ResetNeeded), match=message):
         use()
+
+
+def test_observations_of_an_environment_of_one_s_own_have_no_bounds_that_they_leave():
+    world = World.from_arrays(
+        next_states=np.array([[1], [0]]),
+        rewards=np.zeros((2, 1)),
+        observations=np.array([[-3.0], [5.0]], np.float32),
+    )
+
+    class Worlds(PuddleWorldVectorEnv):
+        make = staticmethod(lambda world, max_steps: world.environment(max_steps))
+
+    copies = Worlds(num_envs=2, world=world)
+    seen, _ = copies.reset(seed=0)
+    assert copies.observation_space.contains(seen)
+    assert copies.observation_space.contains(copies.step(np.zeros(2, np.int64))[0])
