@@ -290,9 +290,7 @@ def _draw(
     finite = np.isfinite(low) & np.isfinite(high)
     if finite.any():
         faint = 0.2 if look is None else 0.12 * style["alpha"]
-        axes.fill_between(
-            x[finite], low[finite], high[finite], color=style["color"], alpha=faint, lw=0
-        )
+        axes.fill_between(x, low, high, where=finite, color=style["color"], alpha=faint, lw=0)
     stride = max(1, len(x) // _MOST_MARKERS)
     marks = list(range((index * stride // 3) % stride, len(x), stride))
     style |= {"markeredgecolor": "white", "markeredgewidth": 0.6, "markevery": marks}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.errors import require
+from rlreps.errors import require, warn_user
 from rlreps.numerics import all_finite, jit
 from rlreps.streaming.centring import Centred, Units, centred_rule, require_finite
 from rlreps.streaming.moments import FADING, Moments, no_moments, take_in
@@ -46,6 +46,9 @@ RELATIVE_RATE = 0.5
 
 LEAST_SHARE = 0.05
 """Least variance along component k that the default η0 assumes, over (total variance / k)."""
+
+_RANK = 1e-12
+"""Share of the total variance below which rows have none along a component."""
 
 INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 """Size of implicit Krasulina's initial entries; its rate is in units of their squares."""
@@ -200,7 +203,9 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             in_turn = np.arange(X.shape[0])
             order = random.permutation(len(in_turn))
             some = model.units.relative(_dense(X, order[:ROWS_AT_ONCE]))
-            rate = self._rate(model, *_variances(some, k))
+            total, least = _variances(some, k)
+            self._warn_of_small(k, least / max(total, TINY))
+            rate = self._rate(model, total, least)
             per_update = self._rows_per_update(k)
             basis = model.components
             # A rule without a learning rate would count every row again in a second pass.
@@ -314,6 +319,16 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         state = jax.device_get(_start(rule, jnp.uint32(random.randint(np.iinfo(np.int32).max))))
         components = np.zeros((k, X.shape[1]))
         return Model(self.rule, units, state, no_moments(X.shape[1], k), components)
+
+    def _warn_of_small(self, k: int, share: float) -> None:
+        """Warn of a k-th component with a share of the variance that default rates do not find."""
+        default = self.learning_rate is None and RULES[self.rule].needs_learning_rate
+        if default and _RANK < share < LEAST_SHARE / k:
+            warn_user(
+                f"component {k} has {share:.1e} of the total variance, which {self.rule} may not "
+                "find at its default learning rate: scale the columns alike, or take "
+                "rule='incremental_pca'"
+            )
 
     def _rate(self, model: Model, total_variance: float, least: float) -> PowerDecay:
         """Return the learning rate, given the total variance and the k-th component's variance.

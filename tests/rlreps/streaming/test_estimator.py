@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from rlreps.errors import TrainingDivergedError
+from rlreps.errors import FitWarning, TrainingDivergedError
 from rlreps.streaming import RULES, StreamingPCA
 from rlreps.streaming.estimator import ROWS_AT_ONCE
 
@@ -290,3 +290,11 @@ except ImportError as error:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert "rlreps[sklearn]" in found.stdout
+
+
+def test_a_component_too_small_for_the_default_rate_is_warned_of():
+    rows = np.random.default_rng(0).normal(size=(500, 6)) * [300.0, 10.0, 8.0, 0.3, 0.3, 0.3]
+    with pytest.warns(FitWarning, match=r"component 3 has .* of the total variance"):
+        StreamingPCA(3).fit(rows)
+    StreamingPCA(3, rule="incremental_pca").fit(rows)
+    StreamingPCA(3).fit(rows / [30.0, 1.0, 1.0, 1.0, 1.0, 1.0])
