@@ -278,7 +278,11 @@ def _draw(
     if line.runs is not None:
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
             name = _EACH if number == 0 else None
-            axes.plot(x, run, color=style["color"], alpha=0.4, linewidth=0.7, label=name)
+            known = np.pad(np.isfinite(run), 1)
+            # A line through a point without neighbours is invisible.
+            alone = np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
+            thin = {"color": style["color"], "alpha": 0.4, "linewidth": 0.7}
+            axes.plot(x, run, label=name, marker=".", markersize=4.0, markevery=alone, **thin)
     if bars and not (np.isfinite(low) & np.isfinite(high)).any():
         # Otherwise the legend would show bars.
         axes.plot(x, mean.T, label=line.label, **style)

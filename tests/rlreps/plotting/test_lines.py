@@ -74,6 +74,12 @@ class TestLine:
         assert np.isnan(found.high).all()
         assert "each run" in legend(panels_of([[found, Line.of_runs("b", np.arange(30), RUNS)]]))
 
+    def test_a_point_of_a_run_without_neighbours_is_marked(self):
+        runs = np.array([[0.1, NAN, 0.3, 0.4], [NAN, 0.2, NAN, NAN]])
+        drawn = panels_of([[Line.of_runs("a", np.arange(4), runs)]]).axes[0].lines
+        marks = [line.get_markevery() for line in drawn if line.get_marker() == "."]
+        assert marks == [[0], [1]]
+
     def test_points_of_fewer_than_five_runs_have_no_interval(self):
         known = RUNS[:6].copy()
         known[:4, 3] = NAN
