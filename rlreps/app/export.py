@@ -134,28 +134,43 @@ def _read(folder: RunFolder, seed: int | None, store: Path | None) -> Exported:
         config = from_json(live.LiveConfig, stored, {**METHODS, **CUMULANTS}).training
         learner = make_learner(config, num_inputs=2)
         trained = restored(folder, config, learner, jnp.zeros((1, 2)))
-        seen: Any = trained.inputs
+        frames, corners = False, None
     else:
         path = required_store(folder, store)
         truth = ground_truth_for(path, load_config(folder).num_features)
         trained = load_encoder(folder, truth)
-        seen = trained.inputs if isinstance(trained.encoder, Tabular) else truth.observations
+        tabular = isinstance(trained.encoder, Tabular)
+        frames = truth.observations.dtype == np.uint8 and not tabular
+        box = truth.grid if truth.observed is None and not tabular else None
+        corners = None if box is None else np.array([box.low, box.high], np.float32)
     seeds, encoder = trained.config.seeds, trained.encoder
     chosen = seeds[0] if seed is None else seed
     require(chosen in seeds, f"a seed in [{seeds[0]}, {seeds[-1]}]", chosen)
     params = jax.tree.map(lambda leaf: leaf[chosen - seeds[0]], trained.params)
-    frames = seen.dtype == np.uint8
+    offset: Any = np.float32(0.0)
+    factor: Any = np.float32(1.0 / 255.0 if frames else 1.0)
+    if corners is not None:
+        offset, factor = corners[0], np.float32(1.0) / (corners[1] - corners[0])
+    plain = bool(np.all(offset == 0.0) and np.all(factor == 1.0))
+
+    def apply(inputs: Array) -> Array:
+        if frames:
+            inputs = as_inputs(inputs)
+        elif not plain:
+            inputs = (inputs - offset[None, :]) * factor[None, :]
+        return encoder.apply(params, inputs)
+
     dtype = np.dtype(np.uint8) if frames else trained.inputs.dtype
     return Exported(
-        apply=lambda inputs: encoder.apply(params, as_inputs(inputs) if frames else inputs),
+        apply=apply,
         inputs=jax.ShapeDtypeStruct(trained.inputs.shape[1:], dtype),
         encoder=encoder,
         params=params,
         about={
             "step": trained.step,
             "seed": chosen,
-            "offset": 0.0,
-            "factor": 1.0 / 255.0 if frames else 1.0,
+            "offset": 0.0 if plain else offset.tolist(),
+            "factor": 1.0 if plain else factor.tolist(),
         },
     )
 

@@ -130,6 +130,8 @@ def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page
         principal=principal,
         settings=settings,
         error=None if error is None else error.noise_floor,
+        grid=grid,
+        cells=states,
         observed=None if seen is None else jnp.asarray(seen),
     )
     kept = principal.truncated(min(components, principal.basis.shape[1]))

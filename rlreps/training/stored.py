@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from jax import Array
 
-from rlreps.encoders import Encoder
+from rlreps.encoders import Convolutional, Encoder
+from rlreps.encoders.networks import channels_first
 from rlreps.errors import InputError, require, require_memory
 from rlreps.files import write_atomically
 from rlreps.numerics import jit
@@ -66,8 +67,14 @@ def learner_for(
     *,
     resets_diverged: bool = False,
 ) -> Learner:
-    """Make the configured update for the states of a ground truth."""
+    """Make the configured update for the states of a ground truth.
+
+    Raises:
+        InputError: For a convolutional network on images whose channels come first.
+    """
     seen = truth.inputs(config.encoder).shape[1:]
+    last = not (isinstance(config.encoder, Convolutional) and channels_first(seen))
+    require(last, "images [height, width, channels], of which the channels come last", seen)
     sizes = {"num_inputs": seen[-1] if seen else 1, "num_states": truth.num_states}
     return make_learner(
         config,

@@ -18,7 +18,7 @@ from rlreps.app.jobs.train_live import LiveConfig, TrainLive
 from rlreps.encoders import MLP, Convolutional, FourierMLP
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
-from rlreps.successor import load_ground_truth, save_matrix
+from rlreps.successor import BoxGrid, load_ground_truth, save_matrix
 from rlreps.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(
@@ -105,6 +105,21 @@ def test_frames_of_bytes_are_inputs_as_they_are(rlreps, tmp_path):
     state = numpy.load_file(tmp_path / "encoder/encoder.safetensors")
     first = np.ascontiguousarray(inputs.transpose(0, 3, 1, 2))
     np.testing.assert_allclose(in_numpy(about["layers"], state, first), features, atol=1e-5)
+
+
+@pytest.mark.integration
+def test_an_encoder_takes_positions_in_the_units_of_its_store(rlreps, tmp_path):
+    grid = BoxGrid((-1.2, -0.07), (0.5, 0.07), (5, 4))
+    matrix = np.random.default_rng(0).uniform(size=(20, 20)).astype(np.float32)
+    save_matrix(tmp_path / "store", matrix, grid)
+    run_job(Train(store=tmp_path / "store", config=TRAINING), tmp_path / "run")
+    truth = load_ground_truth(tmp_path / "store")
+    features = load_encoder(RunFolder(tmp_path / "run"), truth).features()[0]
+    about = json.loads(rlreps("export", tmp_path / "run", "--out", tmp_path / "encoder"))
+    program = jax.export.deserialize(bytearray((tmp_path / "encoder/encoder.jax").read_bytes()))
+    np.testing.assert_allclose(program.call(truth.observations), features, atol=1e-5)
+    inputs = (np.asarray(truth.observations) - about["offset"]) * about["factor"]
+    np.testing.assert_allclose(inputs, truth.coordinates, atol=1e-6)
 
 
 def lines_of_the_handbook(mark, folder):

@@ -157,6 +157,13 @@ def test_rows_of_states_that_do_not_rise_with_their_cells_are_found_by_their_cel
     np.testing.assert_array_equal(truth.observations, seen)
 
 
+def test_a_fit_sees_the_states_in_the_units_of_the_store(tmp_path):
+    grid = BoxGrid((-1.2, -0.07), (0.5, 0.07), (4, 5))
+    save_matrix(tmp_path / "store", np.eye(20, dtype=np.float32), grid)
+    truth = build._make_stored_page(open_store(tmp_path / "store"), 2, 2).truth
+    np.testing.assert_allclose(truth.observations, grid.centres(), rtol=1e-5)
+
+
 def test_columns_that_are_cumulants_are_no_states(tmp_path):
     estimates = RowEstimates(MATRIX, 0.1 * MATRIX)
     for name, settings in {"states": {}, "cumulants": {"quantity": CUMULANT_SUMS}}.items():

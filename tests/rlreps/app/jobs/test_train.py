@@ -14,11 +14,12 @@ from rlreps.app.generation import generate
 from rlreps.app.job import run_job
 from rlreps.app.jobs.train import Train
 from rlreps.config import as_json
-from rlreps.encoders import FourierMLP, Tabular
+from rlreps.encoders import Convolutional, FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import Explicit
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import RandomizedSVD
+from rlreps.successor import save_matrix
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.successor.truth.store import open_estimates, open_store
 from rlreps.successor.truth.stored_subspace import sampling_error
@@ -206,3 +207,12 @@ def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(t
     assert 0.0 < figures["subspace_distance"] < 1.0
     with pytest.raises(InputError, match="over the 64 states of the tabular encoder, got 36"):
         evaluate_run(tmp_path / "tabular", tmp_path / "store")
+
+
+def test_images_whose_channels_come_first_are_refused(tmp_path):
+    frames = np.zeros((6, 3, 8, 8), np.uint8)
+    save_matrix(tmp_path / "store", np.eye(6, dtype=np.float32), observations=frames)
+    config = TrainingConfig(encoder=Convolutional(), num_features=2)
+    with pytest.raises(InputError, match=r"expected images \[height, width, channels\]"):
+        run_job(Train(store=tmp_path / "store", config=config), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
