@@ -250,10 +250,15 @@ def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
 
 def _observation_space(environment: Environment) -> gymnasium.Space[ObservationArray]:
     struct = observation_struct(environment)
-    low, high = (0.0, 1.0) if isinstance(environment, PuddleWorld) else (-np.inf, np.inf)
-    if struct.dtype == np.uint8:
-        low, high = 0, 255
-    box = spaces.Box(low, high, struct.shape, struct.dtype)
+    dtype = np.dtype(struct.dtype)
+    low: Any
+    if dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    elif dtype.kind == "b" or isinstance(environment, PuddleWorld):
+        low, high = 0, 1
+    else:
+        low, high = -np.inf, np.inf
+    box = spaces.Box(low, high, struct.shape, dtype.type)
     # Box declares its own type as float or integer, whatever its dtype.
     return cast(gymnasium.Space[ObservationArray], box)
 

@@ -31,7 +31,9 @@ from rlreps.training.stored import describe_matrix, ground_truth_for, learner_fo
 OBSERVATION = "observation"
 """Key of a fit's provenance for the observation in PuddleWorld data."""
 ELSEWHERE = " (trained on another matrix)"
-"""What the label of a run says whose matrix is not the one shown."""
+"""Suffix of the label of a run that was trained on another matrix."""
+_STATES = ("states", "box", "wall_cells", "observations")
+"""Entries of a matrix's description that tell states apart."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,12 +151,14 @@ def trained_elsewhere(folder: RunFolder, matrix: Mapping[str, Any] | None) -> bo
         matrix: Description of the matrix; None for a released truth.
 
     Raises:
-        InputError: For a tabular encoder of another matrix, whose states have other numbers.
+        InputError: For a tabular encoder, if the matrix has other states.
     """
-    if folder.kind != KIND or folder.config.get(MATRIX) == matrix:
+    own = folder.config.get(MATRIX)
+    if folder.kind != KIND or own == matrix:
         return False
-    tabular = isinstance(load_config(folder).encoder, Tabular)
-    require(not tabular, f"the matrix that {folder.path} (tabular) was trained on", "another")
+    same = matrix is not None and all(own.get(name) == matrix.get(name) for name in _STATES)
+    if isinstance(load_config(folder).encoder, Tabular):
+        require(same, f"the states on which {folder.path} (tabular) was trained", "others")
     return True
 
 

@@ -149,8 +149,8 @@ def _telling_places(
 ) -> tuple[BoxGrid, np.ndarray] | None:
     """Return cells over two numbers of observations [n, p], and the cell of each state, [n].
 
-    The means over these cells, about four states to a cell, explain more of the components than
-    those over any other two. None if fewer than two of the numbers take more than two values.
+    The means over these cells, at least some four states to a cell, explain more of the components
+    than those over any other two. None if fewer than two of the numbers take more than two values.
     """
     if observations.ndim != 2:
         return None

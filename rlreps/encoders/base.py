@@ -103,10 +103,12 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
         raise InputError(f"expected {expected}, got one that fails ({error})") from error
     graph, _ = nnx.split(module)
     other_state = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Param)))
-    others = sorted({type(variable).__name__ for _, variable in other_state})
-    # An array that is no variable: a part of the graph here, and of the state in ``init``.
-    places = (path for path, each in nnx.iter_graph(module) if isinstance(each, jax.Array))
-    others += [f"the array {'.'.join(map(str, path))}" for path in places]
+    variables = [each for _, each in other_state if isinstance(each, nnx.Variable)]
+    others = sorted({type(each).__name__ for each in variables})
+    # Arrays that are no variables; those that ``build`` makes are no state before ``init``.
+    arrays = [path for path, each in other_state if not isinstance(each, nnx.Variable)]
+    arrays += [path for path, each in nnx.iter_graph(module) if isinstance(each, jax.Array)]
+    others += [f"the array {'.'.join(map(str, path))}" for path in arrays]
     require(not others, "a module with all its state in nnx.Param", ", ".join(others))
 
     def init(key: Array) -> Params:

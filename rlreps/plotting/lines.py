@@ -278,9 +278,7 @@ def _draw(
     if line.runs is not None:
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
             name = _EACH if number == 0 else None
-            known = np.pad(np.isfinite(run), 1)
-            # A line through a point without neighbours is invisible.
-            alone = np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
+            alone = np.flatnonzero(_isolated(np.isfinite(run))).tolist()
             thin = {"color": style["color"], "alpha": 0.4, "linewidth": 0.7}
             axes.plot(x, run, label=name, marker=".", markersize=4.0, markevery=alone, **thin)
     if bars and not (np.isfinite(low) & np.isfinite(high)).any():
@@ -295,10 +293,18 @@ def _draw(
     if finite.any():
         faint = 0.2 if look is None else 0.12 * style["alpha"]
         axes.fill_between(x, low, high, where=finite, color=style["color"], alpha=faint, lw=0)
+        if (alone := _isolated(finite)).any():
+            axes.vlines(x[alone], low[alone], high[alone], color=style["color"], alpha=0.5, lw=1.1)
     stride = max(1, len(x) // _MOST_MARKERS)
     marks = list(range((index * stride // 3) % stride, len(x), stride))
     style |= {"markeredgecolor": "white", "markeredgewidth": 0.6, "markevery": marks}
     axes.plot(x, mean.T, label=line.label, **style)
+
+
+def _isolated(known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Mark points without a known neighbour, [p], where lines and bands are invisible."""
+    padded = np.pad(known, 1)
+    return np.asarray(padded[1:-1] & ~padded[:-2] & ~padded[2:])
 
 
 def _set_ticks(

@@ -86,7 +86,7 @@ def plot_components(
     if coordinates is not None:
         require(bins is None and grid is None, "bins, grid or coordinates", "several")
         points = np.asarray(coordinates)
-        grid = BoxGrid.spanning(points)
+        grid = BoxGrid.spanning(points, most=100)
         cells = grid.cell(points)
     if grid is None:
         expected = "bins or a grid (BoxGrid((0,), (n,), (n,)) draws n numbered states as lines)"

@@ -183,7 +183,8 @@ class Sample:
 
     @cached_property
     def _largest(self) -> float:
-        return max(self.largest, float(np.abs(self.values).max(initial=0.0)))
+        known = self.values[np.isfinite(self.values)]
+        return max(self.largest, float(np.abs(known).max(initial=0.0)))
 
     @property
     def mean(self) -> float:

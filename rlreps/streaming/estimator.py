@@ -47,8 +47,8 @@ RELATIVE_RATE = 0.5
 LEAST_SHARE = 0.05
 """Least variance along component k that the default η0 assumes, over (total variance / k)."""
 
-_RANK = 1e-12
-"""Share of the total variance below which rows have none along a component."""
+_ZERO_SHARE = 1e-12
+"""Variances below this share of the total count as zero."""
 
 INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 """Size of implicit Krasulina's initial entries; its rate is in units of their squares."""
@@ -323,7 +323,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     def _warn_of_small(self, k: int, share: float) -> None:
         """Warn of a k-th component with a share of the variance that default rates do not find."""
         default = self.learning_rate is None and RULES[self.rule].needs_learning_rate
-        if default and _RANK < share < LEAST_SHARE / k:
+        if default and _ZERO_SHARE < share < LEAST_SHARE / k:
             warn_user(
                 f"component {k} has {share:.1e} of the total variance, which {self.rule} may not "
                 "find at its default learning rate: scale the columns alike, or take "

@@ -31,8 +31,16 @@ from rlreps.stats import (
     student_p_value,
     welch_error,
 )
-from rlreps.study.final_figures import MEASURES, RETURN, VALUE, FinalFigures, Result, read_results
+from rlreps.study.final_figures import (
+    MEASURES,
+    RETURN,
+    VALUE,
+    FinalFigures,
+    Result,
+    read_results,
+)
 from rlreps.study.monitor import find_monitors
+from rlreps.study.results import POSSIBLE
 
 LEVEL = 0.05
 """Level of all tests of a comparison together."""
@@ -257,8 +265,8 @@ def _comparable(run: FinalFigures, first: FinalFigures, name: str) -> bool:
 def _row(run: FinalFigures, first: FinalFigures, name: str, level: float) -> dict[str, Any]:
     """Return the row of a run and measure, with a p-value that is not corrected yet."""
     sample, mean = run.measures[name], run.measures[name].interval
-    if name == "subspace_distance":
-        mean = mean.within(0.0, 1.0)
+    if name in POSSIBLE:
+        mean = mean.within(*POSSIBLE[name])
     row: dict[str, Any] = {
         **{"run": run.label, **run.about, "measure": name, "seeds": len(sample.values)},
         **interval_columns("mean", mean),

@@ -1,6 +1,7 @@
 """The results of a finished run, for figures, tables and claims."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
@@ -61,6 +62,13 @@ STEP = Axis("step", "update")
 
 D = Axis("d", "number of features d", log=True, ticks=True)
 """Numbers of features."""
+
+POSSIBLE = {
+    "subspace_distance": (0.0, 1.0),
+    "relative_excess_loss": (0.0, math.inf),
+    "r_squared": (-math.inf, 1.0),
+}
+"""Name in files → smallest and largest possible value."""
 
 SUBSPACE_DISTANCE = Metric(
     value="subspace_distance",

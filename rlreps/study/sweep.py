@@ -4,7 +4,6 @@ Points whose learners differ only in numbers are trained in one compiled program
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -31,6 +30,7 @@ from rlreps.study import (
 )
 from rlreps.study.experiment import StudyRun
 from rlreps.study.grid import FieldValue, SweepConfig, as_text, flag_of, parse_grid
+from rlreps.study.results import POSSIBLE
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.training import Learner, stack
@@ -55,8 +55,6 @@ _MEASURES = {
     "relative_excess_loss": "excess_losses",
 }
 """Measure of a run → column that lists the values of all runs at a point."""
-_LARGEST = {"subspace_distance": 1.0, "relative_excess_loss": math.inf}
-"""Measure of a run → its largest possible value; the least is 0."""
 
 
 class GridRun(NamedTuple):
@@ -306,7 +304,7 @@ def rows_of_points(results: Results[SweepConfig]) -> TableRows:
             # Zero distance to the best features leaves no excess to compare.
             ends: dict[str, Any] = {f"{name}_low": None, f"{name}_high": None}
             if None not in values:
-                ends = interval_columns(name, mean_interval(values).within(0.0, _LARGEST[name]))
+                ends = interval_columns(name, mean_interval(values).within(*POSSIBLE[name]))
             row |= {name: None, **ends, column: values}
         rows.append({**row, **part.rows("group", "seconds")[0]})
     return rows

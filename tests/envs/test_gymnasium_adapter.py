@@ -5,6 +5,7 @@ import sys
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from rlreps.envs import (
     load_arena,
     render_frame,
 )
+from rlreps.envs.gymnasium_adapter import _observation_space
 from rlreps.envs.registration import MAZES
 from rlreps.worlds import World
 
@@ -140,3 +142,20 @@ def test_observations_of_an_environment_of_one_s_own_have_no_bounds_that_they_le
     seen, _ = copies.reset(seed=0)
     assert copies.observation_space.contains(seen)
     assert copies.observation_space.contains(copies.step(np.zeros(2, np.int64))[0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [(bool, 0, 1), (np.uint16, 0, 65_535), (np.float32, -np.inf, np.inf)]
+)
+def test_an_environment_of_one_s_own_is_bounded_by_its_numbers_type(dtype, low, high):
+    class Own:
+        num_actions = 2
+
+        def reset(self, key):
+            return jnp.zeros(3)
+
+        def observe(self, state):
+            return state.astype(dtype)
+
+    space = _observation_space(Own())
+    assert (space.low.min(), space.high.max(), space.dtype) == (low, high, dtype)

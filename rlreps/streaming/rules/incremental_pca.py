@@ -7,8 +7,9 @@ to V, the sum with x xᵀ lives in the span of V and q, where it is the small *c
     diag(λ, 0) + (p, c)(p, c)ᵀ,  [r + 1, r + 1].
 
 Its eigenvectors turn V and q into the eigenvectors of the sum, and the leading r are kept.
-If a kept eigenvalue is small, the small ones are computed again without the large ones: standard
-deviations down to some 1e-5 of the largest are told from rounding in float32.
+If a kept eigenvalue is small, the small ones are computed again without the large ones. In float32,
+a standard deviation of 1e-5 of the largest is some 2 % off after 6,000 single rows, and 7 % after
+30,000; errors grow with the number of updates.
 """
 
 import dataclasses
@@ -222,12 +223,14 @@ def _leading(
 
 
 def _refine(values: Array, vectors: Array, roots: Array) -> tuple[Array, Array]:
-    """Compute small eigenpairs of CᵀC anew, without those far above, whose rounding hides them.
+    """Recompute the small eigenpairs of CᵀC with the large eigenvectors projected out.
+
+    Rounding of the large eigenvalues hides the small ones.
 
     Args:
-        values: Eigenvalues, largest first, [m]; negative for void directions.
+        values: Eigenvalues, largest first, [m] (the core's size); negative for void directions.
         vectors: Eigenvectors as columns, [m, m].
-        roots: C, [l, m].
+        roots: C, [m + b, m]: roots of the energies above the batch's coordinates.
     """
     large, void = values >= _IMPRECISE * values[0], values < -0.5 * values[0]
     small = ~(large | void)

@@ -330,9 +330,9 @@ class BoxGrid:
         """Return cells over all points [n, k].
 
         Along each axis, the centres of cells are as far apart as the closest two values, so that
-        they lie on the values of a lattice. If there would be more than ``most`` cells, each holds
-        the same whole number of such values. Values that differ by rounding to single precision
-        count as one.
+        they lie on the values of a lattice. If there would be more than ``most`` cells, each but
+        the last holds the same whole number of such values. Values that differ by rounding to
+        single precision count as one.
         """
         values = np.asarray(points, np.float64)
         require(values.ndim == 2 and values.size > 0, "points [n, k]", values.shape)

@@ -11,7 +11,7 @@ from rlreps.app.figures import _telling_places, draw_components, plot_learned_co
 from rlreps.app.generation import generate
 from rlreps.errors import InputError
 from rlreps.explore.build import explore
-from rlreps.successor import MonteCarlo
+from rlreps.successor import BoxGrid, MonteCarlo, save_matrix
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.worlds.sampled import SampledTruth
 
@@ -39,10 +39,13 @@ def test_states_without_places_lie_over_the_two_numbers_that_explain_their_compo
     assert shown.shape == (10, 10)
     # The mean over a cell of the component, by NumPy's own histogram.
     ends = observations[:, [3, 1]]
-    edges = [
-        np.linspace(low - (high - low) / 18, high + (high - low) / 18, 11)
-        for low, high in zip(ends.min(axis=0), ends.max(axis=0), strict=True)
-    ]
+    edges = []
+    for values in ends.astype(np.float64).T:
+        # A cell holds the same whole number of the smallest gaps between values.
+        gap = np.diff(np.unique(values)).min()
+        gap = np.ptp(values) / np.rint(np.ptp(values) / gap)
+        width = gap * np.ceil((1 + np.rint(np.ptp(values) / gap)) / 10)
+        edges.append(values.min() - gap / 2 + width * np.arange(11))
     component = np.asarray(truth.principal.basis)[:, 0]
     sums, *_ = np.histogram2d(*ends.T, bins=edges, weights=component)
     counts, *_ = np.histogram2d(*ends.T, bins=edges)
@@ -98,7 +101,7 @@ def test_runs_on_another_matrix_are_named_so(rlreps, toy_store, tmp_path, monkey
         assert [run["label"] for run in json.loads(found[1])["runs"]] == [label]
         assert [name for name in drawn if "mlp" in name] == [label]
         drawn.clear()
-    # States of another matrix may have other numbers.
-    with pytest.raises(InputError, match=r"the matrix that .*tabular.* was trained on"):
-        draw_components(other, figure, (tmp_path / "tabular",), d=2)
-    draw_components(toy_store, figure, (tmp_path / "tabular",), d=2)
+    draw_components(other, figure, (tmp_path / "tabular",), d=2)
+    save_matrix(tmp_path / "states", np.eye(64, dtype=np.float32), BoxGrid.unit_square(8))
+    with pytest.raises(InputError, match=r"the states on which .*tabular.* was trained"):
+        draw_components(tmp_path / "states", figure, (tmp_path / "tabular",), d=2)

@@ -1,5 +1,7 @@
 """One suite for every encoder, whatever library it comes from."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,10 +132,13 @@ def test_encoders_follow_jaxs_default_precision(name):
 
 
 def test_a_constant_array_of_an_nnx_module_is_refused():
-    class Scaled(NnxNetwork):
-        def __init__(self, rngs):
-            super().__init__(rngs)
-            self.scale = jnp.arange(2.0)
+    given = jnp.arange(2.0)
 
-    with pytest.raises(InputError, match=r"state in nnx\.Param, got 'the array scale'"):
-        from_nnx(Scaled)
+    class Scaled(NnxNetwork):
+        def __init__(self, make, rngs):
+            super().__init__(rngs)
+            self.scale = make()
+
+    for make in (lambda: jnp.arange(2.0), lambda: given, lambda: np.arange(2.0)):
+        with pytest.raises(InputError, match=r"state in nnx\.Param, got 'the array scale'"):
+            from_nnx(functools.partial(Scaled, make))

@@ -80,6 +80,17 @@ class TestLine:
         marks = [line.get_markevery() for line in drawn if line.get_marker() == "."]
         assert marks == [[0], [1]]
 
+    def test_bands_leave_gaps_and_intervals_without_neighbours_are_lines(self):
+        runs = RUNS[:6].copy()
+        runs[:, [11, 13]] = NAN
+        (axes,) = panels_of([[Line.of_runs("a", np.arange(30), runs)]]).axes
+        band, line = axes.collections
+        edges = [path.vertices[:, 0] for path in band.get_paths()]
+        assert [(each.min(), each.max()) for each in edges if np.ptp(each)] == [(0, 10), (14, 29)]
+        (bar,) = line.get_segments()
+        np.testing.assert_array_equal(bar[:, 0], [12, 12])
+        assert np.ptp(bar[:, 1]) > 0.0
+
     def test_points_of_fewer_than_five_runs_have_no_interval(self):
         known = RUNS[:6].copy()
         known[:4, 3] = NAN

@@ -235,3 +235,12 @@ def test_in_more_than_half_of_runs_needs_six_runs_that_agree(holding, runs, verd
 def test_a_verdict_of_numpy_is_json():
     found = [Verdict(np.float64(gap) < 1.0, "").holds for gap in (0.5, 2.0)]
     assert json.dumps(found) == "[true, false]"
+
+
+def test_a_diverged_run_without_a_partner_changes_no_p_value():
+    theirs = np.arange(8.0)
+    ours = theirs + np.array([0.1, 0.4, 0.2, 0.3, 0.5, 0.3, 0.1, 0.2])
+    alone = Sample(ours, [*range(8)]).against(Sample(theirs, [*range(8)]))
+    more = Sample(np.append(ours, np.inf), [*range(9)]).against(Sample(theirs, [*range(8)]))
+    assert more.p_value == alone.p_value == 2 / 256
+    assert more.interval == alone.interval

@@ -46,9 +46,11 @@ def p_values_are_computed_once():
     """Keep p-values: the cases below repeat most of their pairs, at 16,384 sign flips each."""
     found = {}
 
-    def kept(x, y):
+    def kept(x, y, largest=None):
         key = np.asarray(x).tobytes(), np.asarray(y).tobytes()
-        return found[key] if key in found else found.setdefault(key, sign_flip_p_value(x, y))
+        return (
+            found[key] if key in found else found.setdefault(key, sign_flip_p_value(x, y, largest))
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contrasts, "sign_flip_p_value", kept)
