@@ -251,7 +251,8 @@ def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
 def _observation_space(environment: Environment) -> gymnasium.Space[ObservationArray]:
     struct = observation_struct(environment)
     dtype = np.dtype(struct.dtype)
-    low: Any
+    low: float
+    high: float
     if dtype.kind in "iu":
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     elif dtype.kind == "b" or isinstance(environment, PuddleWorld):

@@ -153,9 +153,9 @@ def trained_elsewhere(folder: RunFolder, matrix: Mapping[str, Any] | None) -> bo
     Raises:
         InputError: For a tabular encoder, if the matrix has other states.
     """
-    own = folder.config.get(MATRIX)
-    if folder.kind != KIND or own == matrix:
+    if folder.kind != KIND or folder.config[MATRIX] == matrix:
         return False
+    own = folder.config[MATRIX]
     same = matrix is not None and all(own.get(name) == matrix.get(name) for name in _STATES)
     if isinstance(load_config(folder).encoder, Tabular):
         require(same, f"the states on which {folder.path} (tabular) was trained", "others")

@@ -278,9 +278,9 @@ def _draw(
     if line.runs is not None:
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
             name = _EACH if number == 0 else None
-            alone = np.flatnonzero(_isolated(np.isfinite(run))).tolist()
+            marked = np.flatnonzero(_isolated(np.isfinite(run))).tolist()
             thin = {"color": style["color"], "alpha": 0.4, "linewidth": 0.7}
-            axes.plot(x, run, label=name, marker=".", markersize=4.0, markevery=alone, **thin)
+            axes.plot(x, run, label=name, marker=".", markersize=4.0, markevery=marked, **thin)
     if bars and not (np.isfinite(low) & np.isfinite(high)).any():
         # Otherwise the legend would show bars.
         axes.plot(x, mean.T, label=line.label, **style)
