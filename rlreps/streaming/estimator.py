@@ -323,7 +323,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     def _warn_of_small(self, k: int, share: float) -> None:
         """Warn of a k-th component with a share of the variance that default rates do not find."""
         default = self.learning_rate is None and RULES[self.rule].needs_learning_rate
-        if default and _ZERO_SHARE < share < LEAST_SHARE / k:
+        # All components always include the smallest.
+        if default and self.n_components is not None and _ZERO_SHARE < share < LEAST_SHARE / k:
             warn_user(
                 f"component {k} has {share:.1e} of the total variance, which {self.rule} may not "
                 "find at its default learning rate: scale the columns alike, or take "
