@@ -12,7 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, export
 
-from rlreps.app.evaluate import load_config, load_encoder, required_store, restored
+from rlreps.app.evaluate import (
+    TrainedEncoder,
+    load_config,
+    load_encoder,
+    required_store,
+    restored,
+)
 from rlreps.app.jobs import train_live as live
 from rlreps.config import from_json
 from rlreps.cumulants import CUMULANTS
@@ -28,6 +34,7 @@ from rlreps.successor.fitting.networks import NetworkBasis
 from rlreps.successor.fitting.observed import Flattened
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training.config import METHODS, make_learner
 from rlreps.training.stored import ground_truth_for
 
@@ -128,39 +135,31 @@ def _read(folder: RunFolder, seed: int | None, store: Path | None) -> Exported:
     if folder.kind == SUCCESSOR:
         require(seed is None and store is None, "no --seed or --store with a fit", seed or store)
         return _fitted(SuccessorRepresentation.load(folder.path))
+    truth: GroundTruth | None = None
     if folder.kind == live.KIND:
         others = ("environment", "target")
         stored = {name: value for name, value in folder.config.items() if name not in others}
         config = from_json(live.LiveConfig, stored, {**METHODS, **CUMULANTS}).training
         learner = make_learner(config, num_inputs=2)
         trained = restored(folder, config, learner, jnp.zeros((1, 2)))
-        frames, corners = False, None
     else:
         path = required_store(folder, store)
         truth = ground_truth_for(path, load_config(folder).num_features)
         trained = load_encoder(folder, truth)
-        tabular = isinstance(trained.encoder, Tabular)
-        frames = truth.observations.dtype == np.uint8 and not tabular
-        box = truth.grid if truth.observed is None and not tabular else None
-        corners = None if box is None else np.array([box.low, box.high], np.float32)
+    dtype, offset, factor = _units(trained, truth)
     seeds, encoder = trained.config.seeds, trained.encoder
     chosen = seeds[0] if seed is None else seed
     require(chosen in seeds, f"a seed in [{seeds[0]}, {seeds[-1]}]", chosen)
     params = jax.tree.map(lambda leaf: leaf[chosen - seeds[0]], trained.params)
-    offset: Any = np.float32(0.0)
-    factor: Any = np.float32(1.0 / 255.0 if frames else 1.0)
-    if corners is not None:
-        offset, factor = corners[0], np.float32(1.0) / (corners[1] - corners[0])
-    plain = bool(np.all(offset == 0.0) and np.all(factor == 1.0))
+    plain = bool((offset == 0.0).all() and (factor == 1.0).all())
 
     def apply(inputs: Array) -> Array:
-        if frames:
+        if dtype == np.uint8:
             inputs = as_inputs(inputs)
         elif not plain:
             inputs = (inputs - offset[None, :]) * factor[None, :]
         return encoder.apply(params, inputs)
 
-    dtype = np.dtype(np.uint8) if frames else trained.inputs.dtype
     return Exported(
         apply=apply,
         inputs=jax.ShapeDtypeStruct(trained.inputs.shape[1:], dtype),
@@ -169,10 +168,25 @@ def _read(folder: RunFolder, seed: int | None, store: Path | None) -> Exported:
         about={
             "step": trained.step,
             "seed": chosen,
-            "offset": 0.0 if plain else offset.tolist(),
-            "factor": 1.0 if plain else factor.tolist(),
+            "offset": offset.tolist(),
+            "factor": factor.tolist(),
         },
     )
+
+
+def _units(
+    trained: TrainedEncoder, truth: GroundTruth | None
+) -> tuple[np.dtype[Any], np.ndarray, np.ndarray]:
+    """Return the type of observations, and the offset and factor to encoder inputs, [1] or [c]."""
+    dtype, zero, one = trained.inputs.dtype, np.zeros(1, np.float32), np.ones(1, np.float32)
+    if truth is None or isinstance(trained.encoder, Tabular):
+        return dtype, zero, one
+    if truth.observations.dtype == np.uint8:
+        return np.dtype(np.uint8), zero, one / np.float32(255.0)
+    if truth.observed is not None or truth.grid is None:
+        return dtype, zero, one
+    low, high = np.array([truth.grid.low, truth.grid.high], np.float32)
+    return dtype, low, one / (high - low)
 
 
 def _fitted(rep: SuccessorRepresentation) -> Exported:

@@ -105,7 +105,8 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
     other_state = nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.Param)))
     variables = [each for _, each in other_state if isinstance(each, nnx.Variable)]
     others = sorted({type(each).__name__ for each in variables})
-    # Arrays that are no variables; those that ``build`` makes are no state before ``init``.
+    # Arrays outside of variables. Flax counts the arrays that ``build`` makes as state in ``init``
+    # alone, and the others here, too.
     arrays = [path for path, each in other_state if not isinstance(each, nnx.Variable)]
     arrays += [path for path, each in nnx.iter_graph(module) if isinstance(each, jax.Array)]
     others += [f"the array {'.'.join(map(str, path))}" for path in arrays]

@@ -10,12 +10,7 @@ import scipy.sparse
 
 from rlreps.errors import require, require_positive
 from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
-from rlreps.explore.map_cells import (
-    POINTS,
-    count_moves,
-    find_cells,
-    make_cells,
-)
+from rlreps.explore.map_cells import POINTS, count_moves, find_cells, make_cells
 from rlreps.explore.page import Arrays, MapGrid, render_page, round_numbers
 from rlreps.explore.runs import add_run, find_sources, is_released
 from rlreps.files import require_output, write_atomically

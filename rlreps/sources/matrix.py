@@ -15,7 +15,7 @@ from jax import Array, lax
 
 from rlreps.batch import Batch, Population
 from rlreps.errors import require
-from rlreps.numerics import all_finite
+from rlreps.numerics import all_finite, jit
 
 
 class Source(Protocol):
@@ -200,5 +200,5 @@ def checked_widths(cell_widths: Array | np.ndarray | None, inputs: Array) -> Arr
     return jnp.asarray(widths, inputs.dtype)
 
 
-_all_finite = jax.jit(all_finite)
+_all_finite = jit(all_finite)
 """Compiled, it makes no mask of the matrix's size."""
