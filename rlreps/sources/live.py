@@ -9,23 +9,14 @@ stored successor measure). Given s and r_j the estimate is unbiased, and indepen
 another; the columns of one row share its rollouts.
 
 **Centring.** Principal subspaces belong to the centred matrix, so E ψ_j over start states must be
-subtracted. This mean is estimated without bias for the same cumulants, by rollouts from further
-start states in the same update. There are two ways:
+subtracted. This mean is estimated without bias for the same cumulants, by rollouts from a separate
+start for each row: rows stay independent, so that every estimate that is unbiased on a stored
+centred matrix is unbiased here, including products of two rows' targets (which ``danskin_lissa``
+needs). The variance of a target grows by the variance of one more rollout and by the variance of
+ψ_j over states.
 
-- A separate start for each row (``centring_starts=None``). Rows stay independent, so that every
-  estimate that is unbiased on a stored centred matrix is unbiased here, including products of two
-  rows' targets (which ``danskin_lissa`` needs). But targets are noisier: the variance of a target
-  grows by the variance of one more rollout and by the variance of ψ_j over states.
-- A shared group of B starts, whose mean is subtracted from every row. Targets stay unbiased and
-  less noisy, but rows share the error of the mean, of variance v = Var_j / B, where Var_j is the
-  variance of one rollout's sum from a random start. A product of two rows' targets is biased by v.
-  The constant function then acts as one more left singular vector. Each task adds n · v to this
-  vector's squared singular value, and n · Var_s ψ_j to Σ_k σ_k². The constant is learned as one of
-  the top d components if its squared singular value exceeds σ_d². So a shared group is safe for
-  components with large singular values, but biases the result if there are many components.
-
-``large_batch``, whose weights also fit noise, stays biased by its finite batch either way, as on a
-stored matrix.
+``large_batch``, whose weights also fit noise, stays biased by its finite batch, as on a stored
+matrix.
 """
 
 import dataclasses
@@ -63,8 +54,6 @@ class LiveSource:
         discount: γ, strictly between 0 and 1.
         rollouts: Number of rollouts from each start state, averaged.
         count_start: Whether the sum starts with the start state or with the first successor.
-        centring_starts: Number of start states whose mean is subtracted from every row; None is one
-            for each row; 0 leaves the matrix uncentred.
 
     Raises:
         InputError: If a number is outside its range.
@@ -77,7 +66,6 @@ class LiveSource:
     discount: float = interval("(0, 1)")
     rollouts: int = positive(1)
     count_start: bool = True
-    centring_starts: int | None = positive(None, least=0)
 
     @property
     def num_tasks(self) -> None:
@@ -90,15 +78,10 @@ class LiveSource:
         The batch has inputs [b, c] and targets [b, t], but no ``tasks``, since no task repeats.
         """
         start_key, rollout_key, cumulant_key = jax.random.split(key, 3)
-        extra = num_rows if self.centring_starts is None else self.centring_starts
-        states = self._starts(start_key, num_rows + extra)
+        states = self._starts(start_key, 2 * num_rows)
         params = self.cumulants.init(cumulant_key, num_tasks)
         sums = self._discounted_sums(rollout_key, states, params)
-        targets = sums[:num_rows]
-        if self.centring_starts is None:
-            targets = targets - sums[num_rows:]
-        elif extra > 0:
-            targets = targets - jnp.mean(sums[num_rows:], axis=0, keepdims=True)
+        targets = sums[:num_rows] - sums[num_rows:]
         return Batch(self._observe(states)[:num_rows], targets)
 
     def _starts(self, key: Array, count: int) -> Any:
@@ -153,7 +136,6 @@ def puddle_world_source(
     discount: float,
     rollouts: int = 1,
     count_start: bool = True,
-    centring_starts: int | None = None,
 ) -> LiveSource:
     """Return a ``LiveSource`` over PuddleWorld under the uniformly random policy.
 
@@ -168,7 +150,6 @@ def puddle_world_source(
         discount=discount,
         rollouts=rollouts,
         count_start=count_start,
-        centring_starts=centring_starts,
     )
 
 

@@ -453,7 +453,6 @@ SIZES = [
     "train {store} --learning-rate 1e300",
     "sweep {store} --grid steps=3000000000,4",
     "train-live --rollouts 1000000000000",
-    "train-live --centring-starts 2000000000",
     "train-live --cumulants random_network --cumulant-hidden 2000000000",
     "agent train --env CartPole-v1 --batch-size 200000000000",
     "agent train --batch-size 2000000000",

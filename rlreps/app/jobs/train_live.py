@@ -51,8 +51,6 @@ class LiveConfig:
         rollouts: Number of rollouts from each start state, averaged.
         count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ) or with the first
             successor (Σ_{t≥1} γᵗ⁻¹).
-        centring_starts: Number of further start states whose mean is subtracted from every row;
-            None is one for each row, which keeps rows independent.
         target_tasks: Number of functions that define the subspace against which a run with a store
             is measured; the sampling error is inversely proportional to this number.
     """
@@ -67,13 +65,11 @@ class LiveConfig:
     discount: float = interval("(0, 1)", 0.99)
     rollouts: int = positive(1)
     count_start: bool = True
-    centring_starts: int | None = positive(None)
     target_tasks: int = positive(4096)
 
     def __post_init__(self) -> None:
         rows = self.training.rows
-        centring = rows if self.centring_starts is None else self.centring_starts
-        lanes = (rows + centring) * self.rollouts
+        lanes = 2 * rows * self.rollouts
         width = max((self.training.tasks, *getattr(self.cumulants, "hidden", ())))
         size = 4 * lanes * width * self.training.num_seeds
         require_memory("cumulants at the rollouts of all rows", size)
@@ -155,7 +151,6 @@ class TrainLive(TrainingJob):
             discount=config.discount,
             rollouts=config.rollouts,
             count_start=config.count_start,
-            centring_starts=config.centring_starts,
         )
         if self.store is not None:
             truth = live_ground_truth(config, open_store(self.store))
