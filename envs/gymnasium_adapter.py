@@ -1,6 +1,5 @@
 """PuddleWorld for Gymnasium: one copy, or a batch stepped by one jitted call."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
@@ -98,8 +97,8 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
 
     Copy i of a batch seeded with s does exactly what one copy seeded with s + i does. If the
     batch is seeded with a sequence, copy i uses element i, and continues its random numbers if the
-    element is None. ``reset(options={"reset_mask": mask})`` resets some of the copies. The step
-    after an episode's end ignores its action and resets the copy, with reward 0.
+    element is None. The step after an episode's end ignores its action and resets the copy, with
+    reward 0.
 
     Args:
         num_envs: number of copies, at least 1.
@@ -137,24 +136,16 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
         seed: int | Sequence[int | None] | npt.NDArray[np.integer[Any]] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[ObservationArray, dict[str, Any]]:
-        """Start an episode in every copy, or in those that ``options["reset_mask"]`` marks.
+        """Start an episode in every copy; ``options`` is not used.
 
         Args:
             seed: one seed, or one for each copy; a copy with None continues its random numbers.
-            options: ``reset_mask`` is bool [num_envs]. Other copies keep their state, ignore their
-                seed, and return their observation again.
+            options: not used.
 
         Raises:
-            ArenaError: another number of seeds, or a mask of another kind.
-            gymnasium.error.ResetNeeded: a mask, before the first reset of all copies.
+            ArenaError: another number of seeds.
         """
         count = self.num_envs
-        mask = np.asarray((options or {}).get("reset_mask", np.ones(count, np.bool_)))
-        if mask.shape != (count,) or mask.dtype != np.bool_ or not mask.any():
-            expected = f"expected a reset_mask of {count} truth values, one of them true"
-            raise ArenaError(f"{expected}, got {np.array2string(mask)}")
-        if self._states is None and not mask.all():
-            raise gymnasium.error.ResetNeeded("expected reset() of all copies before reset_mask")
         seeds: list[int | None] = [None] * count
         if isinstance(seed, int | np.integer):
             seeds = [int(seed) + i for i in range(count)]
@@ -162,20 +153,17 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
             seeds = [None if value is None else int(value) for value in seed]
         if len(seeds) != count:
             raise ArenaError(f"expected {count} seeds, got {len(seeds)}")
-        given = [i for i in range(count) if mask[i] and seeds[i] is not None]
-        super().reset(seed=seeds[given[0]] if given else None)
+        given = {i: value for i, value in enumerate(seeds) if value is not None}
+        super().reset(seed=next(iter(given.values()), None))
         if self._streams is None:
             first = _seed_or_draw(None, self.np_random)
             self._streams = make_streams(range(first, first + count))
         if given:
-            own = make_streams(value for i in given if (value := seeds[i]) is not None)
-            self._streams = self._streams.at[np.array(given)].set(own)
-        if mask.all():
-            reset = _reset_many(self.environment, self._streams)
-        else:
-            reset = _reset_some(self.environment, self._streams, self._states, mask)
+            own = make_streams(given.values())
+            self._streams = self._streams.at[np.array([*given])].set(own)
+        reset = _reset_many(self.environment, self._streams)
         self._streams, self._states, observations = reset
-        self._ended = self._ended & ~mask
+        self._ended = np.zeros(count, np.bool_)
         return np.array(observations), {}
 
     def step(
@@ -215,19 +203,6 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
 
 
 _reset_many = jax.jit(jax.vmap(reset_stream, in_axes=(None, 0)))
-
-
-@jax.jit
-@functools.partial(jax.vmap, in_axes=(None, 0, 0, 0))
-def _reset_some(
-    environment: Environment, stream: jax.Array, state: Any, resets: jax.Array
-) -> tuple[jax.Array, Any, jax.Array]:
-    fresh = reset_stream(environment, stream)
-    kept = stream, state, environment.observe(state)
-    chosen: tuple[jax.Array, Any, jax.Array] = jax.tree.map(
-        lambda new, old: jnp.where(resets, new, old), fresh, kept
-    )
-    return chosen
 
 
 @jax.jit

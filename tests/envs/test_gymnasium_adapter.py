@@ -28,16 +28,13 @@ def make_vec(**settings):
     return gymnasium.make_vec(ENV_ID, **settings)
 
 
-def test_seeds_and_masks_of_resets_are_those_of_gymnasium_s_own_copies():
+def test_seeds_of_resets_are_those_of_gymnasium_s_own_copies():
     # Every episode has ended when the next reset comes, which may leave it to the next step.
     short = {"num_envs": 3, "max_episode_steps": 3}
     ours, others = make_vec(**short), make_vec(**short, vectorization_mode="sync")
-    mask = {"reset_mask": np.array([True, False, True])}
-    resets = [(7, None), ([1, None, 3], None), (None, mask), ([4, 5, None], mask)]
-    for action, (seed, options) in enumerate(resets):
-        # Gymnasium takes the mask out of the dictionary.
-        expected, _ = others.reset(seed=seed, options=options and dict(options))
-        found, _ = ours.reset(seed=seed, options=options)
+    for action, seed in enumerate([7, [1, None, 3], None]):
+        expected, _ = others.reset(seed=seed)
+        found, _ = ours.reset(seed=seed)
         np.testing.assert_allclose(found, expected, atol=1e-6)
         for _ in range(3):
             taken = [each.step(np.full(3, action))[0] for each in (ours, others)]
@@ -112,14 +109,6 @@ def test_frames_show_the_agent_and_the_task():
         ),
         (lambda: PuddleWorldVectorEnv(3).reset(seed=[1, 2]), "expected 3 seeds, got 2"),
         (lambda: PuddleWorldVectorEnv(0), "expected num_envs to be an int in .*, got 0"),
-        (
-            lambda: PuddleWorldVectorEnv(2).reset(options={"reset_mask": np.array([1, 0])}),
-            r"a reset_mask of 2 truth values, one of them true, got \[1 0\]",
-        ),
-        (
-            lambda: PuddleWorldVectorEnv(2).reset(options={"reset_mask": np.array([True, False])}),
-            r"reset\(\) of all copies before reset_mask",
-        ),
         (lambda: PuddleWorldEnv().step(0), r"expected reset\(\) before step"),
     ],
 )
