@@ -96,7 +96,7 @@ def _timeless(value: Any) -> Any:
         return [_timeless(each) for each in value]
     if not isinstance(value, dict):
         return value
-    untold = ("second", "provenance", "checksum", "files", "peak_memory", "compile")
+    untold = ("second", "provenance", "checksum", "files", "compile")
     return {
         key: _timeless(each)
         for key, each in value.items()

@@ -19,7 +19,6 @@ from rlreps.app.job import takes
 from rlreps.app.options import Choice, Switch
 from rlreps.errors import InputError, in_gigabytes, require_memory
 from rlreps.runs.locks import exclusive
-from rlreps.runs.machine import peak_memory_mib
 from rlreps.runs.progress import is_visible, progress_bar
 from rlreps.runs.provenance import provenance
 from rlreps.runs.workers import map_names
@@ -51,10 +50,9 @@ def generate(
             By default, this process computes them.
 
     Returns:
-        The run's measurements as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
-        of this call and ``peak_memory_mib`` of this process; for Monte Carlo also ``transitions``
-        of the whole matrix, ``computed_transitions`` and ``transitions_per_second`` (None if
-        nothing was missing).
+        The run's measurements as JSON values: ``path``, ``method``, ``computed_rows`` and
+        ``seconds`` of this call; for Monte Carlo also ``transitions`` of the whole matrix,
+        ``computed_transitions`` and ``transitions_per_second`` (None if nothing was missing).
 
     Raises:
         InputError: For an unknown or invalid arena; if the matrix does not fit the disk or memory;
@@ -87,7 +85,6 @@ def generate(
         "method": measure.method,
         "computed_rows": rows,
         "seconds": round(seconds, 3),
-        "peak_memory_mib": peak_memory_mib(),
     }
     if measure.transitions:
         computed = rows * (measure.transitions // measure.num_states)

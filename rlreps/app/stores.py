@@ -11,7 +11,6 @@ from rlreps.config import from_json
 from rlreps.errors import InputError, require
 from rlreps.plotting import plot_subspace_error, require_figure, save_figure
 from rlreps.runs import processes as share
-from rlreps.runs.machine import peak_memory_mib
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition
@@ -138,7 +137,6 @@ def svd(store: Path, config: Decomposition = DEFAULT_DECOMPOSITION) -> Iterator[
     pairs = zip(principal.singular_values, principal.energy_captured(), strict=True)
     for index, (value, part) in enumerate(pairs, start=1):
         yield f"{index:9d}  {value:14.6g}  {100 * part:14.2f} %"
-    yield f"peak memory {peak_memory_mib()} MiB"
 
 
 def _by_dimension(values: Sequence[float]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Threads, log messages, peak memory and cached programs of this process."""
+"""Threads, log messages and cached programs of this process."""
 
 import logging
 import os
@@ -46,17 +46,6 @@ class _WithoutClosedLoops:
     def __call__(self, found: Any) -> None:
         if str(found.exc_value) != "Event loop is closed":
             self._report(found)
-
-
-def peak_memory_mib() -> float | None:
-    """Return the largest resident set so far in MiB, or None if the system cannot say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux counts KiB, macOS bytes.
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
 def keep_compiled_programs() -> None:
