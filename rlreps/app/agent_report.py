@@ -14,8 +14,9 @@ from rlreps.formatting import format_number
 from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.plotting.lines import have_intervals
 from rlreps.report.page import Page, Section
-from rlreps.report.table import Table, with_interval
+from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
+from rlreps.stats import FEWEST_BANDED, format_interval, interval_of
 from rlreps.typing import DoubleArray
 
 CURVES = "learning-curves.png"
@@ -107,13 +108,13 @@ def _agents_table(summary: Mapping[str, Any], first_seed: int) -> Table:
     return Table(header, rows, "Agents at the end of training")
 
 
-def _interquartile_means(summary: Mapping[str, Any]) -> list[str]:
+def _interquartile_means(summary: Mapping[str, Any]) -> Iterator[str]:
     parts = (
         ("final_return", "last evaluation"),
         ("mean_return", "evaluations after the first update"),
     )
-    return [
-        f"interquartile mean of returns, {title}: "
-        + with_interval(summary[name], "interquartile_mean")
-        for name, title in parts
-    ]
+    for name, title in parts:
+        found = interval_of(summary[name], "interquartile_mean")
+        few = summary[name]["runs"] < FEWEST_BANDED
+        said = format_number(found.value) if few else format_interval(found)
+        yield f"interquartile mean of returns, {title}: {said}"

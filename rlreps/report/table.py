@@ -5,7 +5,7 @@ import dataclasses
 import html
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -15,7 +15,6 @@ from rich.text import Text
 
 from rlreps.errors import InputError, printable
 from rlreps.formatting import finite_or_none, format_number
-from rlreps.stats import FEWEST_BANDED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,20 +100,3 @@ class Table:
             bool(cells) and not any(isinstance(cell, str | bool) for cell in cells)
             for cells in given
         ]
-
-
-def with_interval(figures: Mapping[str, Any], name: str, runs: Sequence[object] = ()) -> str:
-    """Write a measure with its interval or, for fewer than five runs, with the runs' values.
-
-    Args:
-        figures: ``runs``, the number of runs; the measure by its name; and the ends of its interval
-            by ``<name>_low`` and ``<name>_high``, both None without one.
-        name: Name of the measure.
-        runs: Value of each run; empty if the table shows the runs elsewhere.
-    """
-    value, low, high = (format_number(figures[f"{name}{end}"]) for end in ("", "_low", "_high"))
-    if figures[f"{name}_low"] is None:
-        return value
-    if figures["runs"] >= FEWEST_BANDED:
-        return f"{value} [{low}, {high}]"
-    return f"{value} (runs: {', '.join(map(format_number, runs))})" if runs else value

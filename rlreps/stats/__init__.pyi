@@ -9,6 +9,7 @@ from .contrasts import at_least as at_least
 from .contrasts import contrast_rows as contrast_rows
 from .contrasts import format_interval as format_interval
 from .contrasts import interval_columns as interval_columns
+from .contrasts import interval_of as interval_of
 from .contrasts import judge_family as judge_family
 from .contrasts import judge_share as judge_share
 from .intervals import FEWEST_BANDED as FEWEST_BANDED

@@ -148,9 +148,10 @@ def judge_share(share: float, holding: Iterable[bool], words: str) -> Verdict:
 def format_interval(found: Interval, *, signed: bool = False) -> str:
     """Write an estimate with its interval, if it has one: "0.120 [0.110, 0.130]"."""
     value, low, high = (
-        ("+" if signed and part > 0.0 else "") + format_number(float(part)) for part in found
+        ("+" if signed and part > 0.0 else "") + format_number(part) for part in found
     )
-    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
+    # NaN differs from itself; ends may also be text, such as "never".
+    return value if found.low != found.low else f"{value} [{low}, {high}]"
 
 
 @checked
@@ -398,6 +399,13 @@ def judge_family(contrasts: Mapping[Key, Contrast]) -> dict[Key, Verdict]:
 def interval_columns(name: str, found: Interval) -> dict[str, float]:
     """Return an estimate and the ends of its interval as columns of a result file."""
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def interval_of(row: Mapping[str, Any], name: str) -> Interval:
+    """Return an estimate of ``interval_columns``; both ends are NaN if the row lacks one."""
+    ends = [row.get(f"{name}_{end}") for end in ("low", "high")]
+    missing = any(end is None or end != end for end in ends)
+    return Interval(row.get(name), *((math.nan, math.nan) if missing else ends))
 
 
 def contrast_rows(

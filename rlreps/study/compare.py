@@ -20,12 +20,12 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.stats import (
     FEWEST_BANDED,
-    Interval,
     detectable_difference,
     format_interval,
     holm,
     interquartile_mean_interval,
     interval_columns,
+    interval_of,
     probability_above,
     student_interval,
     student_p_value,
@@ -80,7 +80,7 @@ class Comparison:
         others = len(self.runs[0].seeds)
         lines = [
             f"{row['run']}: {MEASURES[row['measure']]} {_judge(row)} {self.first}, "
-            f"{format_interval(_interval(row, 'difference'), signed=True)} "
+            f"{format_interval(interval_of(row, 'difference'), signed=True)} "
             + (
                 f"({row['pairs']} pairs)"
                 if row["pairs"]
@@ -132,9 +132,9 @@ class Comparison:
                 row["run"],
                 MEASURES[row["measure"]],
                 row["seeds"],
-                format_interval(_interval(row, "mean")),
+                format_interval(interval_of(row, "mean")),
                 row["interquartile_mean"],
-                format_interval(_interval(row, "difference"), signed=True)
+                format_interval(interval_of(row, "difference"), signed=True)
                 if "difference" in row
                 else None,
                 {None: None, 0: "no"}.get(row.get("pairs"), f"{row.get('pairs')} pairs"),
@@ -297,16 +297,12 @@ def _row(run: FinalFigures, first: FinalFigures, name: str, level: float) -> dic
 
 def _judge(row: Mapping[str, Any]) -> str:
     """Say whether a difference is above or below zero, or how large it would have to be."""
-    _, low, high = _interval(row, "difference")
+    _, low, high = interval_of(row, "difference")
     if (low > 0.0 or high < 0.0) and row["p_value"] < LEVEL:
         return "above that of" if low > 0.0 else "below that of"
     least = row["detectable"]
     detectable = "" if least is None else f" (detectable: {format_number(least)})"
     return f"cannot be told{detectable} from that of"
-
-
-def _interval(row: Mapping[str, Any], name: str) -> Interval:
-    return Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
 
 
 def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:

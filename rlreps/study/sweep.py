@@ -4,6 +4,7 @@ Points whose learners differ only in numbers are trained in one compiled program
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -15,8 +16,15 @@ from rlreps.app.job import Context, Printed
 from rlreps.app.jobs.train import CHOICES as CHOICES
 from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.config import as_json
-from rlreps.report.table import Table, with_interval
-from rlreps.stats import interval_columns, mean_interval
+from rlreps.formatting import format_number
+from rlreps.report.table import Table
+from rlreps.stats import (
+    FEWEST_BANDED,
+    format_interval,
+    interval_columns,
+    interval_of,
+    mean_interval,
+)
 from rlreps.study import (
     SUBSPACE_DISTANCE,
     Axis,
@@ -136,12 +144,20 @@ class Sweep(StudyRun):
 
     def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield every point of the grid, and the report's path."""
+
+        def measured(row: Mapping[str, Any], name: str, runs: str) -> str:
+            found = interval_of(row, name)
+            if row["runs"] >= FEWEST_BANDED or math.isnan(found.low):
+                return format_interval(found)
+            listed = ", ".join(map(format_number, row[runs]))
+            return f"{format_number(found.value)} (runs: {listed})"
+
         grid = self.config.grid
         cells = [
             (
                 *(as_text(row[field]) for field in grid),
                 *(row["runs"], row["diverged"]),
-                *(with_interval(row, name, row[runs]) for name, runs in _MEASURES.items()),
+                *(measured(row, name, runs) for name, runs in _MEASURES.items()),
                 *(row["group"], row["seconds"]),
             )
             for row in summary["points"]

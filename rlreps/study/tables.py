@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlreps.formatting import format_number
 from rlreps.report.table import Table
+from rlreps.stats import format_interval, interval_of
 from rlreps.study.frame import TableRows, aggregate_units
 from rlreps.study.results import Chosen, Metric, Results, select_rows, text_of
 
@@ -58,11 +58,9 @@ class Tabulated:
 
 
 def _with_interval(row: Mapping[str, Any], name: str) -> object:
-    value, *ends = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
-    if any(end is None or end != end for end in ends):
-        return value
-    low, high = map(format_number, ends)
-    return f"{format_number(value)} [{low}, {high}]"
+    found = interval_of(row, name)
+    # NaN differs from itself; ends may also be text, such as "never".
+    return found.value if found.low != found.low else format_interval(found)
 
 
 def tabulate_summary(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps.formatting import format_number
-from rlreps.report.table import Table, with_interval
+from rlreps.report.table import Table
 
 ROWS = [
     ("a", 1, None, True),
@@ -61,10 +61,3 @@ def test_a_terminal_obeys_no_name_and_takes_none_for_markup(capsys):
 )
 def test_numbers_are_written_for_reading(value, text):
     assert format_number(value) == text
-
-
-def test_fewer_than_five_runs_are_listed_in_place_of_an_interval():
-    figures = {"mean": 2.5, "mean_low": 1.0, "mean_high": 4.0}
-    assert with_interval({**figures, "runs": 5}, "mean", [1, 2, 2.5, 3, 4]) == "2.50 [1.00, 4.00]"
-    assert with_interval({**figures, "runs": 4}, "mean", [1, 2, 3, 4]) == "2.50 (runs: 1, 2, 3, 4)"
-    assert with_interval({**figures, "runs": 4}, "mean") == "2.50"

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,17 +11,31 @@ import scipy.stats
 
 from rlreps.stats import (
     Contrast,
+    Interval,
     Sample,
     Verdict,
     all_of,
     any_of,
     at_least,
     contrast_rows,
+    format_interval,
+    interval_columns,
+    interval_of,
     judge_family,
     judge_share,
     mean_interval,
     sign_test,
 )
+
+
+def test_columns_give_back_the_interval_that_is_written():
+    found = Interval(2.5, -1.0, 4.0)
+    row = interval_columns("mean", found)
+    assert interval_of(row, "mean") == found
+    assert format_interval(found) == "2.50 [\N{MINUS SIGN}1.00, 4.00]"
+    assert format_interval(found, signed=True) == "+2.50 [\N{MINUS SIGN}1.00, +4.00]"
+    for without in ({**row, "mean_low": None}, {**row, "mean_high": math.nan}, {"mean": 2.5}):
+        assert format_interval(interval_of(without, "mean")) == "2.50"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -171,7 +172,7 @@ def finished(toy_store, tmp_path_factory):
         return out, run_job(sweep_over(configured(*GRID), toy_store), out)
 
 
-def test_intervals_hold_possible_values_alone():
+def test_intervals_hold_possible_values_alone_and_few_runs_are_listed():
     config = sweep("steps=1")
     measured = {"diverged": [False] * 2, "subspace_distance": [0.01, 0.9]}
     frame = Frame.grid(
@@ -183,6 +184,10 @@ def test_intervals_hold_possible_values_alone():
     assert (row["subspace_distance_low"], row["subspace_distance_high"]) == (0.0, 1.0)
     assert row["relative_excess_loss_low"] == 0.0
     assert row["relative_excess_loss_high"] > 1.0
+    points = [{**row, "runs": 4}, {**row, "runs": 5}]
+    table, _ = sweep_over(config, Path()).show({"points": points, "report": ""})
+    shown = [cells[table.header.index("distance")] for cells in table.rows]
+    assert shown == ["0.455 (runs: 0.0100, 0.900)", "0.455 [0, 1.00]"]
 
 
 @pytest.mark.integration
