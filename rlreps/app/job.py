@@ -59,10 +59,6 @@ class Job(abc.ABC, Generic[Outcome]):
     def describe(self) -> Mapping[str, Any]:
         """Return everything that decides the result, as JSON values: the identity of the run."""
 
-    def continues(self, stored: Mapping[str, Any]) -> bool:
-        """Return whether this job goes on where a stored one ended, such as with more steps."""
-        return False
-
     def locate(self, out: Path) -> Mapping[str, Any]:
         """Return where the data come from, as JSON values; not compared on resumption."""
         return {}
@@ -115,10 +111,8 @@ def run_job(
     """
 
     def find_summary(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        there = RunFolder.find(out, kind=job.kind, config=config, continues=job.continues)
-        if there is None or config is None or there.describe_differences(config):
-            return None
-        return there.read_summary()
+        there = RunFolder.find(out, kind=job.kind, config=config)
+        return None if there is None or config is None else there.read_summary()
 
     first_does(lambda: find_summary(None))  # Before data are read.
     described = job.describe()
@@ -134,7 +128,6 @@ def run_job(
             kind=job.kind,
             config=described,
             provenance={**job.locate(out), **provenance()},
-            continues=job.continues,
         )
         found = job.compute(folder, context)
 

@@ -31,9 +31,6 @@ _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 
-_IDENTITY = "identity"
-"""Key of ``config.json`` for the identity of a run that was continued for more steps."""
-
 _MOST_DIFFERENCES = 8
 """Largest number of differences in a message; configurations may differ in hundreds."""
 
@@ -114,7 +111,6 @@ class RunFolder:
         self.kind: str = stored["kind"]
         self.config: dict[str, Any] = stored["config"]
         self.provenance: dict[str, Any] = stored["provenance"]
-        self._identity: str | None = stored.get(_IDENTITY)
 
     @classmethod
     def find(
@@ -123,7 +119,6 @@ class RunFolder:
         *,
         kind: str,
         config: Mapping[str, Any] | None = None,
-        continues: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> Optional["RunFolder"]:
         """Find this run in a folder; nothing is changed.
 
@@ -131,8 +126,6 @@ class RunFolder:
             path: The folder.
             kind: The kind of run, such as ``train``.
             config: Everything that decides the result, as JSON values; None accepts any.
-            continues: Tells whether this run goes on from the end of a stored configuration that
-                differs from its own; by default it goes on from no other.
 
         Returns:
             The run, or None if the folder is empty or does not exist, so that a new run may start
@@ -148,8 +141,7 @@ class RunFolder:
             return None
         folder = cls(path)
         folder.require_kind(kind)
-        found = [] if config is None else folder.describe_differences(config)
-        if found and not (continues is not None and continues(folder.config)):
+        if config is not None and (found := folder.describe_differences(config)):
             more = len(found) - _MOST_DIFFERENCES
             rest = f"; and {more} more differences" if more > 0 else ""
             listed = "; ".join(found[:_MOST_DIFFERENCES])
@@ -164,7 +156,6 @@ class RunFolder:
         kind: str,
         config: Mapping[str, Any],
         provenance: Mapping[str, Any],
-        continues: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> "RunFolder":
         """Start a run in a new or empty folder, or resume the same run in its own.
 
@@ -174,7 +165,6 @@ class RunFolder:
             config: As for ``find``.
             provenance: For information only; the folder keeps the provenance of the run's first
                 start.
-            continues: As for ``find``.
 
         Raises:
             InputError: If the folder holds another run or other files, or cannot be made; nothing
@@ -182,21 +172,17 @@ class RunFolder:
         """
 
         def write() -> None:
-            existing = cls.find(path, kind=kind, config=config, continues=continues)
+            existing = cls.find(path, kind=kind, config=config)
             if existing is not None:
                 lines = existing._metrics_lines()
                 if lines and not lines[-1].endswith(b"\n"):
                     # A kill cut the last line short: the next record would be appended to it.
                     write_atomically(path / _METRICS, b"".join(lines[:-1]))
             try:
-                described = {"kind": kind, "config": config, "provenance": provenance}
                 if existing is None:
                     path.mkdir(parents=True, exist_ok=True)
+                    described = {"kind": kind, "config": config, "provenance": provenance}
                     _write_json(path / _CONFIG, {"format": FORMAT, **described})
-                elif existing.describe_differences(config):  # More steps.
-                    (path / _SUMMARY).unlink(missing_ok=True)
-                    kept = {"provenance": existing.provenance, _IDENTITY: existing.identity}
-                    _write_json(path / _CONFIG, {"format": FORMAT, **described, **kept})
                 if not (path / README).exists():  # A kill may have come before it was written.
                     title = in_words(kind)
                     text = _README.format(title=title[0].upper() + title[1:], version=__version__)
@@ -223,12 +209,7 @@ class RunFolder:
 
     @property
     def identity(self) -> str:
-        """Hash of everything that decides the result, which identifies its checkpoints.
-
-        A run that was continued for more steps keeps its first hash.
-        """
-        if self._identity is not None:
-            return self._identity
+        """Hash of everything that decides the result, which identifies its checkpoints."""
         canonical = json.dumps([self.kind, self.config], sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -1,13 +1,11 @@
 """The configuration of a training run, and the update that it describes."""
 
 import dataclasses
-import json
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from rlreps.config import checked, interval, positive, with_sizes
 from rlreps.encoders import EVERY_ENCODER, Encoder, FourierMLP, Tabular
-from rlreps.errors import InputError, require, require_memory
+from rlreps.errors import require, require_memory
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.update import Learner
@@ -124,26 +122,3 @@ def make_learner(
         tasks=config.tasks,
         resets_diverged=resets_diverged,
     )
-
-
-def has_more_steps(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """Return whether a training goes on from the end of a stored one.
-
-    Args:
-        stored: The configuration of the stored training, as JSON values.
-        asked: The configuration of this training, with ``steps`` and ``optimizer``.
-
-    Raises:
-        InputError: If only the number of steps is larger, and the learning rate is not constant.
-    """
-    before, after = stored.get("steps"), asked["steps"]
-    same = json.loads(json.dumps({**asked, "steps": before})) == stored
-    if not (same and isinstance(before, int) and isinstance(after, int) and before < after):
-        return False
-    schedule = asked["optimizer"]["schedule"]
-    if schedule != "constant":
-        raise InputError(
-            f"expected --schedule constant of a run that continues for more steps, got {schedule}, "
-            f"whose run ends with its {before:,} steps; choose a new folder"
-        )
-    return True

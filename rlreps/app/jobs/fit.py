@@ -30,7 +30,6 @@ from rlreps.successor.fitting.fit import Fit
 from rlreps.successor.fitting.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
-from rlreps.training.config import has_more_steps
 
 _PUDDLE_WORLD = "puddle-world"
 
@@ -154,9 +153,6 @@ class FitData(Job[Mapping[str, Any]]):
     def describe(self) -> Mapping[str, Any]:
         _ = self._world  # Refuse an unknown arena before data are read or collected.
         return self._read[0].describe()
-
-    def continues(self, stored: Mapping[str, Any]) -> bool:
-        return has_more_steps(stored, self.describe())
 
     def locate(self, out: Path) -> Mapping[str, Any]:
         source = {"source": self.data}

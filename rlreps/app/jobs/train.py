@@ -18,7 +18,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Learner, evaluation
-from rlreps.training.config import TrainingConfig, has_more_steps
+from rlreps.training.config import TrainingConfig
 from rlreps.training.stored import (
     Problem,
     describe_matrix,
@@ -133,9 +133,6 @@ class Train(TrainingJob):
 
     def describe(self) -> Mapping[str, Any]:
         return {MATRIX: describe_matrix(open_store(self.store)), **as_json(self.config)}
-
-    def continues(self, stored: Mapping[str, Any]) -> bool:
-        return has_more_steps(stored, self.describe())
 
     def locate(self, out: Path) -> Mapping[str, Any]:
         return describe_place(self.store, out)

@@ -29,7 +29,7 @@ from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.stored_subspace import centred
 from rlreps.training import Learner
-from rlreps.training.config import TrainingConfig, has_more_steps, make_learner
+from rlreps.training.config import TrainingConfig, make_learner
 from rlreps.training.stored import Problem
 
 KIND = "train-live"
@@ -128,11 +128,6 @@ class TrainLive(TrainingJob):
                 raise InputError(f"{store.path} is of another process: {'; '.join(found)}")
             target = {"checksum": store.content_key()}
         return {**as_json(config), "environment": environment, "target": target}
-
-    def continues(self, stored: Mapping[str, Any]) -> bool:
-        asked = self.describe()
-        rest = json.loads(json.dumps({**asked, "training": stored.get("training")}))
-        return rest == stored and has_more_steps(stored["training"], asked["training"])
 
     def locate(self, out: Path) -> Mapping[str, Any]:
         return {} if self.store is None else {"store": str(self.store.absolute())}

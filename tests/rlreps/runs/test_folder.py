@@ -10,7 +10,6 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
 from rlreps.runs.folder import RunFolder
-from rlreps.training.config import has_more_steps
 
 CONFIG = {"steps": 10, "encoder": {"name": "mlp", "hidden": [16, 16]}, "rate": 0.1}
 PROVENANCE = {"device": "cpu"}
@@ -39,30 +38,6 @@ def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path, files_below)
     )
     assert again.provenance == PROVENANCE
     assert files_below(tmp_path) == before
-
-
-def test_a_folder_is_resumed_by_the_run_that_continues_its_own(tmp_path):
-    def open_for(asked, continues=True):
-        return RunFolder.create_or_resume(
-            tmp_path,
-            kind="train",
-            config=asked,
-            provenance={},
-            continues=lambda stored: continues and has_more_steps(stored, asked),
-        )
-
-    def config(steps, schedule="constant", **others):
-        return {"steps": steps, "optimizer": {"schedule": schedule}, **others}
-
-    first = start(tmp_path, config(10))
-    first.write_summary({"steps": 10})
-    for asked, continues in ((config(5), True), (config(20, rows=3), True), (config(20), False)):
-        with pytest.raises(InputError, match="holds another run"):
-            open_for(asked, continues)
-    assert first.read_summary() == {"steps": 10}
-    longer = open_for(config(20))
-    assert (longer.config, longer.provenance) == (config(20), PROVENANCE)
-    assert (longer.identity, longer.read_summary()) == (first.identity, None)
 
 
 def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path, files_below):

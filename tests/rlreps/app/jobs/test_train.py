@@ -129,32 +129,6 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     assert evaluate_run(run, store)["store"] == str(store)
 
 
-@pytest.mark.integration
-def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
-    toy_store, tmp_path, assert_same_metrics, killed_when_logging
-):
-    constant = Optimizer(learning_rate=1e-3, schedule="constant")
-    short = configured(steps=4, evaluate_every=2, checkpoint_every=2, optimizer=constant)
-    long = dataclasses.replace(short, steps=8)
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    expected = run_job(Train(store=toy_store, config=long), whole)
-    run_job(Train(store=toy_store, config=short), out)
-    killed_when_logging(6, run_job, Train(store=toy_store, config=long), out)
-    assert RunFolder(out).read_summary() is None
-    found = run_job(Train(store=toy_store, config=long), out)
-    assert {**found, "seconds": 0, "compile_seconds": 0} == {
-        **expected,
-        "seconds": 0,
-        "compile_seconds": 0,
-    }
-    assert_same_metrics(out, whole)
-    linear = dataclasses.replace(short, optimizer=Optimizer(learning_rate=1e-3))
-    run_job(Train(store=toy_store, config=linear), tmp_path / "linear")
-    more = dataclasses.replace(linear, steps=8)
-    with pytest.raises(InputError, match=r"constant of a run .*, got linear, .* 4 steps; choose a"):
-        run_job(Train(store=toy_store, config=more), tmp_path / "linear")
-
-
 def test_input_that_cannot_be_used_leaves_no_run_behind(toy_store, tmp_path, monkeypatch):
     def refuse(*arguments):
         raise InputError("expected another batch, got this one")
