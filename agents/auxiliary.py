@@ -63,8 +63,9 @@ class AuxiliaryConfig:
             uniformly.
         discount_high: Upper end of the interval.
         horizon: Rows of a sequence. Its targets leave out a share γ^horizon of infinite
-            sums; None is the smallest number of rows that leaves out at most 5 % at the largest
-            discount, 299 at 0.99.
+            sums, and its pairs bring states that come later to the last row; None is the smallest
+            number of rows for which this share is at most 5 % at the largest discount, or at
+            ``pair_discount``: 299 at 0.99.
         sequences: Number of sequences in an update; each gives a row of the objective's batch.
         pair_discount: γ of the pairs (s, s⁺) that an objective on pairs sees: s⁺ is a state of the
             same sequence, 1 + k steps later with probability (1 − γ)γᵏ; 0 takes the next state.
@@ -118,8 +119,21 @@ class AuxiliaryConfig:
             return 2
         if self.horizon is not None:
             return self.horizon
-        high = self.pair_discount if self.objective.needs_clips else self.discount_high
-        return math.ceil(math.log(_LEFT_OUT) / math.log(high)) if high > 0.0 else 1
+        pairs = self.objective.needs_clips
+        high = self.pair_discount if pairs else self.discount_high
+        # The first row of a sequence is the pairs' own.
+        return pairs + (math.ceil(math.log(_LEFT_OUT) / math.log(high)) if high > 0.0 else 1)
+
+    def describe_cut(self) -> str:
+        """Say which share of the states of pairs would come after the sequence; "" if few."""
+        cut = self.pair_discount ** (self.length - 1) if self.objective.needs_clips else 0.0
+        if cut <= _LEFT_OUT or self.pair_discount == 0.0:
+            return ""
+        return (
+            f"pairs within sequences of {self.length} rows: {cut:.0%} of the later states would "
+            f"come after the last row at pair_discount {self.pair_discount:g}, and are the last "
+            "row's state; take more rows (horizon), or horizon=None"
+        )
 
     def require_objective(self) -> None:
         """Raise an ``InputError`` unless the objective can learn from this many sequences."""

@@ -63,7 +63,7 @@ class AgentConfig:
         num_envs: Number of environments in which each agent acts simultaneously.
         max_episode_steps: Steps after which an episode is truncated if the environment has no limit
             of its own. Most of Gymnasium's environments have a limit.
-        steps: Environment steps of each agent.
+        steps: Environment steps of each agent; a reset after an episode counts as one.
         evaluate_every: Environment steps between evaluations.
         evaluation_episodes: Episodes of an evaluation, apart from training.
         checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;

@@ -32,7 +32,7 @@ from rlreps.batch import Batch, Clip
 from rlreps.config import with_sizes
 from rlreps.cumulants import Cells, Cumulants
 from rlreps.encoders import Encoder
-from rlreps.errors import require, require_positive
+from rlreps.errors import require, require_positive, warn_user
 from rlreps.losses import CumulantDifferences, Objective
 from rlreps.losses.base import Encode, Metrics, Params, in_single_precision
 from rlreps.numerics import DecayedMean, as_inputs
@@ -243,6 +243,9 @@ def make_auxiliary_task(
             with a target network need.
         learning_rate: Rate of ``explicit``'s stored weights, unless the configuration has one.
 
+    Warns:
+        FitWarning: If more than 5 % of the states of pairs would come after the sequences.
+
     Raises:
         InputError: For an objective that needs exact expectations, too few sequences for it, or
             observations that the tasks cannot take.
@@ -282,6 +285,8 @@ def make_auxiliary_task(
         encoder_learning_rate=learning_rate,
     )
     if objective.needs_clips:
+        if cut := config.describe_cut():
+            warn_user(cut)
         return PairTask(
             sequences=sequences,
             length=config.length,

@@ -47,7 +47,8 @@ class GymnaxEnvironment:
             unbounded coordinate. None for discrete observations.
 
     Raises:
-        InputError: If actions are not discrete, or observations neither discrete nor one array.
+        InputError: If actions are not discrete, observations neither discrete nor one array, or
+            ``max_steps_in_episode`` is not a whole number.
     """
 
     environment: Any
@@ -58,6 +59,8 @@ class GymnaxEnvironment:
     def __post_init__(self) -> None:
         actions = self.environment.action_space(self.params)
         require(hasattr(actions, "n"), "an environment with discrete actions", actions)
+        steps = self.params.max_steps_in_episode
+        require(int(steps) == steps, "a whole number as max_steps_in_episode", steps)
         seen = self.environment.observation_space(self.params)
         if hasattr(seen, "n"):
             return
@@ -114,12 +117,14 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
     """Make the environment of a name ``gymnax:ID`` or ``gymnax:ID:option=value,...``.
 
     Options are parameters of the environment, such as ``max_steps_in_episode``, or arguments of its
-    class, such as ``use_visual_obs`` of ``FourRooms-misc``. Values are numbers, true or false.
+    class, such as ``use_visual_obs`` of ``FourRooms-misc``. Values are numbers, true or false. A
+    parameter takes the type of its default.
 
     Raises:
-        InputError: If the environment or an option is unknown, a value is neither a number nor a
-            boolean, the environment has actions or observations that ``GymnaxEnvironment`` does not
-            take, or the package gymnax is not installed.
+        InputError: If the environment or an option is unknown; a value is neither a number nor a
+            boolean, or not of its parameter's type; the environment cannot be loaded, has actions
+            or observations that ``GymnaxEnvironment`` does not take, or an episode of a fractional
+            number of steps; or the package gymnax is not installed.
     """
     gymnax = import_extra("gymnax", "gymnax", name)
     _, identifier, *rest = name.split(":", 2)
@@ -136,10 +141,22 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
         environment, params = gymnax.make(identifier, **given)
     except InputError:
         raise
-    except (TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise InputError(f"expected {PREFIX}ID:option=value,..., got {name!r}: {error}") from error
-    changed = {key: value for key, value in options.items() if key in fields}
+    changed = {
+        key: _of_type(value, getattr(params, key), key)
+        for key, value in options.items()
+        if key in fields
+    }
     return GymnaxEnvironment(environment=environment, params=params.replace(**changed))
+
+
+def _of_type(value: Any, default: Any, name: str) -> Any:
+    """Return an option as a number of its default's type; JAX does not mix types in branches."""
+    kind = type(default) if isinstance(default, bool | int | float) else type(value)
+    whole = isinstance(value, bool) == (kind is bool) and kind(value) == value
+    require(whole, f"{name} of type {kind.__name__}", value)
+    return kind(value)
 
 
 def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[DoubleArray, DoubleArray]:

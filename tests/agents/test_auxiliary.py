@@ -18,7 +18,7 @@ from rlreps.agents.tasks import make_auxiliary_task
 from rlreps.config import with_sizes
 from rlreps.cumulants import Cells
 from rlreps.encoders import Convolutional, FunctionEncoder
-from rlreps.errors import InputError
+from rlreps.errors import FitWarning, InputError
 from rlreps.losses import PAIR_OBJECTIVES
 from rlreps.losses.pairs import PairObjective
 from rlreps.operators import Slowness
@@ -241,7 +241,7 @@ def test_pair_task_without_a_discount_pairs_consecutive_states():
 
 @pytest.mark.parametrize("end", [None, 3])
 def test_pair_task_draws_geometric_times_up_to_the_end_of_the_episode(end):
-    count, discount = 20_000, 0.6
+    count, discount = 20_000, 0.5
     seen = np.broadcast_to(np.arange(6, dtype=np.float32), (count, 6))[..., None, None]
     last = np.zeros((count, 6), bool)
     if end is not None:
@@ -385,6 +385,19 @@ def test_targets_per_action_teach_what_a_head_for_each_action_cannot_express():
     least, flat = found(single(components))
     assert least < 0.9 * value
     assert np.abs(flat).max() < 1e-2 * np.abs(gradient).max()
+
+
+@pytest.mark.parametrize("horizon", [6, None])
+def test_sequences_that_cut_pairs_short_are_told(horizon):
+    pairs = AuxiliaryConfig(objective=MeanPairs(), pair_discount=0.9, horizon=horizon)
+    sizes = {"num_features": 1, "observation_shape": (1, 1)}
+    if horizon is None:
+        assert 0.9 ** (pairs.length - 1) <= 0.05 < 0.9 ** (pairs.length - 2)
+        assert make_auxiliary_task(pairs, **sizes).length == pairs.length
+        return
+    # Five steps at most: 0.9⁵ = 0.59.
+    with pytest.warns(FitWarning, match="59% of the later states would come after"):
+        make_auxiliary_task(pairs, **sizes)
 
 
 @pytest.mark.parametrize(("high", "rows"), [(0.0, 1), (0.9, 29), (0.95, 59), (0.99, 299)])

@@ -174,8 +174,8 @@ def task_of(config: Config, objective: Objective) -> AuxiliaryConfig:
     discount of its own.
     """
     futures = objective.needs_clips and getattr(objective, "discount", None) is None
-    discount = config.base.dqn.discount if futures else 0.0
-    return dataclasses.replace(_MONTE_CARLO, objective=objective, pair_discount=discount)
+    pairs = {"pair_discount": config.base.dqn.discount, "horizon": None} if futures else {}
+    return dataclasses.replace(_MONTE_CARLO, objective=objective, **pairs)
 
 
 def with_objective(config: Config, place: str) -> Config:

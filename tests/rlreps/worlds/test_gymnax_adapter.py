@@ -59,6 +59,13 @@ def test_options_are_parameters_or_arguments_and_the_limit_truncates():
     assert ends == [(False, False), (False, False), (False, True)]
 
 
+def test_options_take_the_types_of_their_defaults():
+    # The default number of steps is a float, and branches of the step do not mix types.
+    bandit = gymnax_environment("gymnax:BernoulliBandit-misc:max_steps_in_episode=1")
+    taken = bandit.step(jax.random.key(1), bandit.reset(jax.random.key(0)), jnp.int32(0))
+    assert bool(taken.truncated)
+
+
 def test_indices_are_unit_vectors_and_tables_are_pictures_of_one_channel():
     world = gymnax_environment("gymnax:FrozenLake-misc")
     start = world.reset(jax.random.key(0))
@@ -79,6 +86,9 @@ def test_indices_are_unit_vectors_and_tables_are_pictures_of_one_channel():
         ("gymnax:CartPole-v7", "an environment of gymnax .*, got 'CartPole-v7'"),
         ("gymnax:CartPole-v1:gravity=strong", "JSON in gravity, got Expecting value"),
         ('gymnax:CartPole-v1:gravity="strong"', "a number or bool as gravity, got 'strong'"),
+        ("gymnax:CartPole-v1:gravity=true", "gravity of type float, got True"),
+        ("gymnax:CartPole-v1:max_steps_in_episode=2.5", "steps_in_episode of type int, got 2.5"),
+        ("gymnax:BernoulliBandit-misc:max_steps_in_episode=2.5", "a whole number as max_steps"),
         ("gymnax:CartPole-v1:weight=1", "unexpected keyword argument 'weight'"),
         ("gymnax:Pendulum-v1", "discrete actions, got Box"),
     ],
