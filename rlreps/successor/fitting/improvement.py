@@ -30,8 +30,10 @@ _MOST_NEGATIVE = 0.2
 """Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
 _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
-_MUCH_BETTER = 0.1
-"""Share of what an improvement gains by which another policy has to be better to replace it."""
+_BETTER = 0.05
+"""Share of its gain over the data by which one improvement has to be better to replace another."""
+_ERRORS = 2.0
+"""Number of standard errors of the difference by which it has to be better, too."""
 _MOST_MISSED = 0.5
 """Share of the gain that its values promise that a policy may miss on the nearest rows."""
 _MOST_NUMBERS = 500_000_000
@@ -111,7 +113,8 @@ class Improvement:
         (``NearestRows``).
         """
         solution = self.solution
-        if improvements == 1:
+        # Where every row ends its episode, the values of the data's policy are those of any policy.
+        if improvements == 1 or solution.recorded.terminated.all():
             return one
         if not isinstance(solution.basis, UnitVectors):
             return self._better(one, self.fitted_q_iteration(rewards), rewards)
@@ -131,15 +134,17 @@ class Improvement:
         solution = self.solution
         # All without the constant of ``one``, which would round small differences away.
         rows, constant = NearestRows(solution, solution.centred(rewards)[0]), one.constant
-        after, before = (
-            rows.value(functools.partial(self.greedy, values=values)) for values in (fitted, one)
+        returns, of_one = (
+            rows.returns(functools.partial(self.greedy, values=values)) for values in (fitted, one)
         )
-        best = fitted.without_constant(rows.states).max(axis=2).sum(axis=1)
+        after, before = float(returns.mean()), float(of_one.mean())
+        best = fitted.without_constant(rows.starts).max(axis=2).sum(axis=1)
         promised = float(best.mean()) + fitted.constant - constant
         ((_, weights),) = one.parts
-        behaviour = solution.behaviour(rows.states)
-        data = float(solution.valued(weights[:, :, None], rows.states, behaviour).mean())
-        if before - after > _MUCH_BETTER * abs(before - data):
+        behaviour = solution.behaviour(rows.starts)
+        data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
+        error = float((of_one - returns).std()) / math.sqrt(len(returns))
+        if before - after > max(_BETTER * abs(before - data), _ERRORS * error):
             line = (
                 "one improvement is better than fitted Q iteration and replaces it: the nearest "
                 f"rows give its policy a mean value of {before + constant:.3g}, and the other "

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import FitWarning
+from rlreps.successor import Transitions, fit
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
@@ -27,45 +28,113 @@ def line():
 
 
 def values_of(policy):
-    """Exact values of a policy [7] on the line, by a linear solution."""
-    there = np.clip(np.arange(7) + 2 * policy - 1, 0, 7)
-    moves = np.eye(8)[there][:, :7]
-    return np.linalg.solve(np.eye(7) - 0.9 * moves, REWARDS[there])
+    """Exact values of a policy [7] on the line: a backward sum over 38 steps, 0.9³⁸ = 0.018."""
+    there, values = np.clip(np.arange(7) + 2 * policy - 1, 0, 7), np.zeros(8)
+    for _ in range(38):
+        values[:7] = REWARDS[there] + 0.9 * values[there]
+    return values[:7]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nearest_rows_of_a_deterministic_line_give_exact_values(line, seed):
     policy = np.random.default_rng(seed).integers(2, size=7)
     reached = line.recorded.next_observation[:, 0].astype(int)
-    found = NearestRows(line, REWARDS[reached])
-    value = found.value(lambda states: policy[states[:, 0].astype(int)])
-    expected = values_of(policy)[reached[reached < 7]].mean()
-    np.testing.assert_allclose(value, expected, atol=0.02)
+    nearest = NearestRows(line, REWARDS[reached])
+    found = nearest.returns(lambda states: policy[states[:, 0].astype(int)])
+    assert len(found) == (reached < 7).sum()
+    expected = values_of(policy)[nearest.starts[:, 0].astype(int)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_nearest_rows_tell_the_actions_of_a_box_apart():
-    # s' = s + a, rewarded by -s'²; nearest rows of 4,000 are some 0.02 away.
+def on_a_segment(least, most):
+    """Rows s' = s + a with s in an interval and |a| <= 0.5, rewarded by -s'²."""
     rng = np.random.default_rng(0)
-    state = rng.uniform(-1.0, 1.0, (4_000, 1)).astype(np.float32)
+    state = rng.uniform(least, most, (4_000, 1)).astype(np.float32)
     action = rng.uniform(-0.5, 0.5, (4_000, 1)).astype(np.float32)
-    reached = np.clip(state + action, -1.0, 1.0)
-    rows = Steps(state, action, reached, np.zeros(4_000, bool))
+    rows = Steps(state, action, state + action, np.zeros(4_000, bool))
     box = ActionBasis(None, np.float32([-0.5]), np.float32([0.5]))
     mean = np.array([1.0, 0.0, 1.0 / 3.0], np.float32)
     basis = FourierBasis.of(state, 60, 1.0, 0)
     solution = LeastSquares(basis, box, rows, 0.8, 1e-6, lambda s: np.tile(mean, (len(s), 1)))
-    nearest = NearestRows(solution, -np.square(reached[:, 0]).astype(np.float64))
-    places = nearest.states.astype(np.float64)
-    for policy in (
-        lambda states: np.clip(-states, -0.5, 0.5),
-        np.zeros_like,
-        lambda states: np.full_like(states, 0.5),
-    ):
-        seen, expected = places, np.zeros(len(places))
-        for step in range(40):
-            seen = np.clip(seen + policy(seen), -1.0, 1.0)
-            expected -= 0.8**step * np.square(seen[:, 0])
-        np.testing.assert_allclose(nearest.value(policy), expected.mean(), atol=0.1)
+    return NearestRows(solution, -np.square(rows.next_observation[:, 0]))
+
+
+@pytest.mark.parametrize("gain", [-1.0, -0.5, 0.1])
+def test_walks_tell_the_actions_of_a_box_apart(gain):
+    def choose(states):
+        return np.clip(gain * states, -0.5, 0.5)
+
+    # Nearest rows of 4,000 are some 0.02 away.
+    nearest = on_a_segment(-8.0, 8.0)
+    inner = np.abs(nearest.starts[:, 0]) < 1.0
+    seen, expected = nearest.starts.astype(np.float64), np.zeros(len(inner))
+    for step in range(18):  # 0.8¹⁸ = 0.018
+        seen = seen + choose(seen)
+        expected -= 0.8**step * np.square(seen[:, 0])
+    found = nearest.returns(choose)
+    np.testing.assert_allclose(found[inner], expected[inner], rtol=0.1, atol=0.5)
+    assert inner.sum() > 20
+
+
+def test_walks_leave_the_data_and_return():
+    # Actions depend on the place: only a walk that is beyond 1 turns back.
+    nearest, visited = on_a_segment(-1.0, 1.0), []
+
+    def choose(states):
+        visited.append(states[:, 0].max())
+        return np.where(states > 2.0, -0.5, 0.5).astype(np.float32)
+
+    nearest.returns(choose)
+    assert 2.0 < max(visited) < 2.6
+
+
+def test_equal_rows_are_drawn_by_chance_and_alike_for_all_policies():
+    # Half of the rows from 0 are rewarded and stay; the others end.
+    still, ended = np.zeros((400, 1), np.float32), np.arange(400) >= 200
+    basis = FourierBasis.of(np.arange(3, dtype=np.float32)[:, None], 40, 0.4, 0)
+    rows = Steps(still, np.zeros(400, int), still, ended)
+    always = np.ones(1, np.float32)
+    solution = LeastSquares(
+        basis, ActionBasis(1), rows, 0.5, 1e-8, lambda s: np.tile(always, (len(s), 1))
+    )
+    nearest = NearestRows(solution, 1.0 * ~ended)
+    found = nearest.returns(lambda states: np.zeros(len(states), int))
+    # 1/2 + 1/8 + ..., six steps, with a standard deviation below 1.
+    np.testing.assert_allclose(found.mean(), 2.0 / 3.0, atol=0.2)
+    assert len(np.unique(found)) == 7
+    again = nearest.returns(lambda states: np.zeros(len(states), int))
+    np.testing.assert_array_equal(again, found)
+
+
+def test_images_become_those_of_the_nearest_row():
+    rows = Steps(*(np.arange(n, n + 4, dtype=np.uint8).reshape(4, 1, 1) for n in (0, 0, 1, 0)))
+    rows = rows._replace(action=np.zeros(4, int), terminated=np.arange(4) == 3)
+    basis = FourierBasis.of(np.arange(5, dtype=np.float32)[:, None], 40, 0.4, 0)
+    always = np.ones(1, np.float32)
+    solution = LeastSquares(
+        basis, ActionBasis(1), rows, 0.9, 1e-8, lambda s: np.tile(always, (len(s), 1))
+    )
+    nearest = NearestRows(solution, np.array([1.0, 2.0, 4.0, 8.0]))
+    found = nearest.returns(lambda states: np.zeros(len(states), int))
+    known = np.array([np.nan, 2 + 0.9 * 4 + 0.81 * 8, 4 + 0.9 * 8, 8.0])
+    np.testing.assert_allclose(found, known[nearest.starts.ravel()])
+
+
+@pytest.mark.parametrize("spread", [0.0, 40.0])
+def test_one_improvement_replaces_only_what_is_surely_worse(line, spread, monkeypatch):
+    rewards = REWARDS[line.recorded.next_observation[:, 0].astype(int)]
+    improved = Improvement(line)
+    one = improved.of_weights(line.values(rewards[:, None])[:, :, 0], 0.0)
+    fitted = ActionValues(one.parts, one.actions, 0.0)
+    monkeypatch.setattr(Improvement, "fitted_q_iteration", lambda self, rewards: fitted)
+    noise = 5.0 + spread * np.resize([-1.0, 1.0], 72)
+    given = iter([noise, np.full(72, 10.0)])
+    monkeypatch.setattr(NearestRows, "returns", lambda self, choose: next(given))
+    if spread > 0.0:  # 5 is 1.06 standard errors.
+        assert improved.values(one, rewards, None) is fitted
+        return
+    with pytest.warns(FitWarning, match="one improvement is better than fitted Q iteration and"):
+        assert improved.values(one, rewards, None) is one
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
@@ -90,3 +159,14 @@ def test_a_policy_below_its_promise_is_told(line, monkeypatch):
     fitted = ActionValues(one.parts, one.actions, 20.0)
     with pytest.warns(FitWarning, match="values are not credible: their mean is 2"):
         assert improved.values(one, rewards, None) is fitted
+
+
+def test_episodes_of_one_step_need_no_further_improvements():
+    rng = np.random.default_rng(0)
+    state = rng.normal(size=(2_000, 3)).astype(np.float32)
+    action = rng.integers(3, size=2_000)
+    ended = np.ones(2_000, bool)
+    data = Transitions(observation=state, action=action, next_observation=state, terminated=ended)
+    rep = fit(data, discount=0.9)
+    policy = rep.policy(rep.task(state, state[np.arange(2_000), action]), improvements=None)
+    assert (policy(state) == state.argmax(axis=1)).mean() > 0.9
