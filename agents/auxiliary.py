@@ -64,8 +64,8 @@ class AuxiliaryConfig:
         discount_high: Upper end of the interval.
         horizon: Rows of a sequence. Its targets leave out a share γ^horizon of infinite
             sums, and its pairs bring states that come later to the last row; None is the smallest
-            number of rows for which this share is at most 5 % at the largest discount, or at
-            ``pair_discount``: 299 at 0.99.
+            number of rows for which this share is at most 5 % at the largest discount, 299 at
+            0.99, or at ``pair_discount``, 300.
         sequences: Number of sequences in an update; each gives a row of the objective's batch.
         pair_discount: γ of the pairs (s, s⁺) that an objective on pairs sees: s⁺ is a state of the
             same sequence, 1 + k steps later with probability (1 − γ)γᵏ; 0 takes the next state.
@@ -127,7 +127,7 @@ class AuxiliaryConfig:
     def describe_cut(self) -> str:
         """Say which share of the states of pairs would come after the sequence; "" if few."""
         cut = self.pair_discount ** (self.length - 1) if self.objective.needs_clips else 0.0
-        if cut <= _LEFT_OUT or self.pair_discount == 0.0:
+        if cut <= _LEFT_OUT:
             return ""
         return (
             f"pairs within sequences of {self.length} rows: {cut:.0%} of the later states would "

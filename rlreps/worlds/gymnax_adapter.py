@@ -1,6 +1,7 @@
 """Environments of gymnax (Lange 2022), compiled together with agents."""
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -60,7 +61,8 @@ class GymnaxEnvironment:
         actions = self.environment.action_space(self.params)
         require(hasattr(actions, "n"), "an environment with discrete actions", actions)
         steps = self.params.max_steps_in_episode
-        require(int(steps) == steps, "a whole number as max_steps_in_episode", steps)
+        whole = math.isfinite(steps) and int(steps) == steps
+        require(whole, "a whole number as max_steps_in_episode", steps)
         seen = self.environment.observation_space(self.params)
         if hasattr(seen, "n"):
             return
@@ -134,7 +136,8 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
     try:
         options = {option: parse_json(value.encode(), option) for option, _, value in pairs}
         for option, value in options.items():
-            require(isinstance(value, bool | int | float), f"a number or bool as {option}", value)
+            finite = isinstance(value, bool | int | float) and math.isfinite(value)
+            require(finite, f"a finite number or bool as {option}", value)
         default = gymnax.make(identifier)[1]
         fields = {field.name for field in dataclasses.fields(default)}
         given = {key: value for key, value in options.items() if key not in fields}

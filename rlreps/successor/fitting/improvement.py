@@ -34,6 +34,8 @@ _BETTER = 0.05
 """Share of its gain over the data by which one improvement has to be better to replace another."""
 _ERRORS = 2.0
 """Number of standard errors of the difference by which it has to be better, too."""
+_FEWEST_WALKS = 10
+"""Smallest number of walks that judge; with fewer, hardly a row goes on after its step."""
 _MOST_MISSED = 0.5
 """Share of the gain that its values promise that a policy may miss on the nearest rows."""
 _MOST_NUMBERS = 500_000_000
@@ -113,8 +115,7 @@ class Improvement:
         (``NearestRows``).
         """
         solution = self.solution
-        # Where every row ends its episode, the values of the data's policy are those of any policy.
-        if improvements == 1 or solution.recorded.terminated.all():
+        if improvements == 1:
             return one
         if not isinstance(solution.basis, UnitVectors):
             return self._better(one, self.fitted_q_iteration(rewards), rewards)
@@ -134,6 +135,8 @@ class Improvement:
         solution = self.solution
         # All without the constant of ``one``, which would round small differences away.
         rows, constant = NearestRows(solution, solution.centred(rewards)[0]), one.constant
+        if len(rows.starts) < _FEWEST_WALKS:
+            return fitted
         returns, of_one = (
             rows.returns(functools.partial(self.greedy, values=values)) for values in (fitted, one)
         )
@@ -143,20 +146,20 @@ class Improvement:
         ((_, weights),) = one.parts
         behaviour = solution.behaviour(rows.starts)
         data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
-        error = float((of_one - returns).std()) / math.sqrt(len(returns))
+        error = float((of_one - returns).std(ddof=1)) / math.sqrt(len(returns))
         if before - after > max(_BETTER * abs(before - data), _ERRORS * error):
             line = (
-                "one improvement is better than fitted Q iteration and replaces it: the nearest "
-                f"rows give its policy a mean value of {before + constant:.3g}, and the other "
-                f"{after + constant:.3g}"
+                "one improvement is better than fitted Q iteration and replaces it: walks along the "
+                f"nearest rows give its policy a mean value of {before + constant:.3g}, and the "
+                f"other {after + constant:.3g}"
             )
             warn_user(line)
             return one
         if promised - after > _MOST_MISSED * (promised - data):
             line = (
                 f"the policy's values are not credible: their mean is {promised + constant:.3g}, "
-                f"but the nearest rows give the policy {after + constant:.3g} (the data's policy: "
-                f"{data + constant:.3g}); collect data of this policy too"
+                f"but walks along the nearest rows give the policy {after + constant:.3g} (the "
+                f"data's policy: {data + constant:.3g}); collect data of this policy too"
             )
             warn_user(line)
         # With several parts, features hold ratios so badly that true ones would be negative.

@@ -1,9 +1,12 @@
 """Values of a policy by walks along the nearest rows, without a regression of values."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy.spatial import KDTree
 
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import DenseBasis
 from rlreps.successor.fitting.least_squares import LeastSquares
 
@@ -13,7 +16,8 @@ _MOST_ROWS = 20_000
 _OFFSET_KEPT = 0.9
 """Share of the offset from the nearest row that a step keeps."""
 _LEAST_WEIGHT = 0.02
-"""Weight γᵗ at which walks end."""
+"""Weight γᵗ at which walks are cut."""
+_MOST_STEPS = 400
 
 
 class NearestRows:
@@ -22,9 +26,10 @@ class NearestRows:
     A walk with action a in state s receives the reward r_i of the row i whose (s_i, a_i) is
     nearest, and goes to s'_i + 0.9 (s − s_i). With 0 and 1 in place of 0.9 these would be the
     locally constant and the locally incremental analogue of Lguensat et al. (2017): walks can leave
-    the data where the policy does, but not for ever. Images and vectors of whole numbers become
-    s'_i. Among rows with equal (s_i, a_i) a walk draws one, with the same random numbers for all
-    policies.
+    the data where the policy does, but not for ever. Observations of whole numbers, or of two or
+    more axes, become s'_i. Among rows of one place a walk draws one, with the same random numbers
+    for all policies. Walks are cut once γᵗ is 0.02, or after 400 steps, and count as if they went
+    on as before.
 
     Distances between states are those of ``basis.coordinates``. Other discrete actions are far
     away. Each number of a box counts as much over its range as the root mean square distance of
@@ -44,48 +49,55 @@ class NearestRows:
         chosen = np.random.default_rng(0).permutation(len(rewards))[:_MOST_ROWS]
         self.basis, self.discount = basis, solution.discount
         self.rows, self.rewards = solution.recorded.at(chosen), rewards[chosen].astype(np.float64)
-        self.starts = self.rows.next_observation[~self.rows.terminated][:_WALKS]
+        self._started = np.flatnonzero(~self.rows.terminated)[:_WALKS]
+        self.starts = self.rows.next_observation[self._started]
         placed = basis.coordinates(self.rows.observation)
         length = np.sqrt(np.square(placed).sum(axis=1).mean())
         width = 1e-3 if kind.low is None or kind.high is None else kind.high - kind.low
         # Length of a unit of actions, [] or [k].
         self.scale = length / np.where(width > 0.0, width, 1.0)
-        places, which, self._counts = np.unique(
-            self._places(self.rows.observation, self.rows.action),
-            axis=0,
-            return_inverse=True,
-            return_counts=True,
+        places = self._places(placed, self.rows.action)
+        # Networks round the features of equal images differently.
+        _, first, which, self._counts = np.unique(
+            places.round(4), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
+        self._tree = KDTree(places[first])
         # Rows in the order of their places, and where the rows of each place begin.
         self._order = which.ravel().argsort(kind="stable")
-        self._first = self._counts.cumsum() - self._counts
-        # A product with [x, 1] is |x − place|² less |x|², [k + 1, places].
-        self._table = np.column_stack([-2.0 * places, np.square(places).sum(axis=1)]).T
+        self._begin = self._counts.cumsum() - self._counts
 
     def returns(self, choose: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Compute the discounted rewards of a policy's walks: states [m, ...] → actions; [m]."""
-        states, walking, weight = self.starts, np.arange(len(self.starts)), 1.0
-        found, rng = np.zeros(len(states)), np.random.default_rng(0)
-        while len(walking) and weight > _LEAST_WEIGHT:
-            nearest = self._nearest(states, choose(states), rng.random(len(found))[walking])
-            found[walking] += weight * self.rewards[nearest]
-            goes_on = ~self.rows.terminated[nearest]
-            states = self._moved(states, nearest)[goes_on]
-            walking, weight = walking[goes_on], weight * self.discount
+        rows, states, at = self.rows, self.starts, self._started
+        found, walking, weight = np.zeros(len(at)), np.arange(len(at)), 1.0
+        moves = states.ndim == 2 and np.issubdtype(states.dtype, np.floating)
+        # States that are those of rows need the policy once.
+        followed = None if moves else self._nearest(rows.next_observation, choose)
+        steps = min(_MOST_STEPS, math.ceil(math.log(_LEAST_WEIGHT) / math.log(self.discount)))
+        rng = np.random.default_rng(0)
+        with progress_bar("walks along rows", total=steps, unit="steps", after=2.0) as advance:
+            for _ in range(steps):
+                places = self._nearest(states, choose) if followed is None else followed[at]
+                rank = (rng.random(len(found))[walking] * self._counts[places]).astype(int)
+                at = self._order[self._begin[places] + rank]
+                found[walking] += weight * self.rewards[at]
+                weight *= self.discount
+                goes_on = ~rows.terminated[at]
+                if moves:
+                    after = rows.next_observation[at]
+                    states = (after + _OFFSET_KEPT * (states - rows.observation[at]))[goes_on]
+                at, walking = at[goes_on], walking[goes_on]
+                advance(1)
+                if not len(walking):
+                    break
+        found[walking] /= 1.0 - weight
         return found
 
-    def _moved(self, states: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        before, after = self.rows.observation[nearest], self.rows.next_observation[nearest]
-        moves = states.ndim == 2 and np.issubdtype(states.dtype, np.floating)
-        return after + _OFFSET_KEPT * (states - before) if moves else after
+    def _nearest(
+        self, states: np.ndarray, choose: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        placed = self.basis.coordinates(states)
+        return np.asarray(self._tree.query(self._places(placed, choose(states)))[1])
 
-    def _nearest(self, states: np.ndarray, actions: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-        places = self._places(states, actions)
-        compared = np.column_stack([places, np.ones(len(places))]) @ self._table
-        found = compared.argmin(axis=1)
-        rank = (drawn * self._counts[found]).astype(int)
-        return np.asarray(self._order[self._first[found] + rank])
-
-    def _places(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        scaled = actions.reshape(len(states), -1) * self.scale
-        return np.column_stack([self.basis.coordinates(states), scaled])
+    def _places(self, placed: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        return np.column_stack([placed, actions.reshape(len(placed), -1) * self.scale])

@@ -85,10 +85,14 @@ def test_indices_are_unit_vectors_and_tables_are_pictures_of_one_channel():
     [
         ("gymnax:CartPole-v7", "an environment of gymnax .*, got 'CartPole-v7'"),
         ("gymnax:CartPole-v1:gravity=strong", "JSON in gravity, got Expecting value"),
-        ('gymnax:CartPole-v1:gravity="strong"', "a number or bool as gravity, got 'strong'"),
+        ('gymnax:CartPole-v1:gravity="strong"', "a finite number or bool as gravity, got 'strong'"),
         ("gymnax:CartPole-v1:gravity=true", "gravity of type float, got True"),
         ("gymnax:CartPole-v1:max_steps_in_episode=2.5", "steps_in_episode of type int, got 2.5"),
         ("gymnax:BernoulliBandit-misc:max_steps_in_episode=2.5", "a whole number as max_steps"),
+        (
+            "gymnax:CartPole-v1:max_steps_in_episode=Infinity",
+            "a finite number or bool as max_steps",
+        ),
         ("gymnax:CartPole-v1:weight=1", "unexpected keyword argument 'weight'"),
         ("gymnax:Pendulum-v1", "discrete actions, got Box"),
     ],

@@ -28,11 +28,10 @@ def line():
 
 
 def values_of(policy):
-    """Exact values of a policy [7] on the line: a backward sum over 38 steps, 0.9³⁸ = 0.018."""
-    there, values = np.clip(np.arange(7) + 2 * policy - 1, 0, 7), np.zeros(8)
-    for _ in range(38):
-        values[:7] = REWARDS[there] + 0.9 * values[there]
-    return values[:7]
+    """Exact values of a policy [7] on the line, by a linear solution."""
+    there = np.clip(np.arange(7) + 2 * policy - 1, 0, 7)
+    moves = np.eye(8)[there][:, :7]
+    return np.linalg.solve(np.eye(7) - 0.9 * moves, REWARDS[there])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -43,7 +42,8 @@ def test_nearest_rows_of_a_deterministic_line_give_exact_values(line, seed):
     found = nearest.returns(lambda states: policy[states[:, 0].astype(int)])
     assert len(found) == (reached < 7).sum()
     expected = values_of(policy)[nearest.starts[:, 0].astype(int)]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    # Walks that were cut, at 0.9³⁸ = 0.018, count as if they went on.
+    np.testing.assert_allclose(found, expected, atol=0.1)
 
 
 def on_a_segment(least, most):
@@ -59,7 +59,7 @@ def on_a_segment(least, most):
     return NearestRows(solution, -np.square(rows.next_observation[:, 0]))
 
 
-@pytest.mark.parametrize("gain", [-1.0, -0.5, 0.1])
+@pytest.mark.parametrize("gain", [-1.0, -0.5, -0.25])
 def test_walks_tell_the_actions_of_a_box_apart(gain):
     def choose(states):
         return np.clip(gain * states, -0.5, 0.5)
@@ -68,7 +68,7 @@ def test_walks_tell_the_actions_of_a_box_apart(gain):
     nearest = on_a_segment(-8.0, 8.0)
     inner = np.abs(nearest.starts[:, 0]) < 1.0
     seen, expected = nearest.starts.astype(np.float64), np.zeros(len(inner))
-    for step in range(18):  # 0.8¹⁸ = 0.018
+    for step in range(60):
         seen = seen + choose(seen)
         expected -= 0.8**step * np.square(seen[:, 0])
     found = nearest.returns(choose)
@@ -86,6 +86,9 @@ def test_walks_leave_the_data_and_return():
 
     nearest.returns(choose)
     assert 2.0 < max(visited) < 2.6
+    # Offsets shrink: without it, walks would come to 10, and to 3.4 if a fifth were lost.
+    nearest.returns(lambda states: visited.append(states.max()) or np.full_like(states, 0.5))
+    assert 4.0 < max(visited) < 6.0
 
 
 def test_equal_rows_are_drawn_by_chance_and_alike_for_all_policies():
@@ -120,17 +123,20 @@ def test_images_become_those_of_the_nearest_row():
     np.testing.assert_allclose(found, known[nearest.starts.ravel()])
 
 
-@pytest.mark.parametrize("spread", [0.0, 40.0])
-def test_one_improvement_replaces_only_what_is_surely_worse(line, spread, monkeypatch):
+@pytest.mark.parametrize(("spread", "share"), [(0.0, 0.08), (0.0, 0.03), (40.0, 0.8)])
+def test_one_improvement_replaces_only_what_is_surely_worse(line, spread, share, monkeypatch):
     rewards = REWARDS[line.recorded.next_observation[:, 0].astype(int)]
     improved = Improvement(line)
     one = improved.of_weights(line.values(rewards[:, None])[:, :, 0], 0.0)
     fitted = ActionValues(one.parts, one.actions, 0.0)
     monkeypatch.setattr(Improvement, "fitted_q_iteration", lambda self, rewards: fitted)
-    noise = 5.0 + spread * np.resize([-1.0, 1.0], 72)
-    given = iter([noise, np.full(72, 10.0)])
+    starts = NearestRows(line, rewards).starts
+    gain = 10.0 - one(starts).mean()  # The data's policy is uniform.
+    noise = 10.0 - share * gain + spread * np.resize([-1.0, 1.0], len(starts))
+    given = iter([noise, np.full(len(starts), 10.0)])
     monkeypatch.setattr(NearestRows, "returns", lambda self, choose: next(given))
-    if spread > 0.0:  # 5 is 1.06 standard errors.
+    if share < 0.05 or spread > 0.0:  # 40 has a standard error of 4.7.
+        assert share * gain < 9.0
         assert improved.values(one, rewards, None) is fitted
         return
     with pytest.warns(FitWarning, match="one improvement is better than fitted Q iteration and"):
@@ -161,12 +167,18 @@ def test_a_policy_below_its_promise_is_told(line, monkeypatch):
         assert improved.values(one, rewards, None) is fitted
 
 
-def test_episodes_of_one_step_need_no_further_improvements():
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_few_rows_that_go_on_judge_nothing(cut):
     rng = np.random.default_rng(0)
     state = rng.normal(size=(2_000, 3)).astype(np.float32)
-    action = rng.integers(3, size=2_000)
-    ended = np.ones(2_000, bool)
-    data = Transitions(observation=state, action=action, next_observation=state, terminated=ended)
+    action, ended = rng.integers(3, size=2_000), np.arange(2_000) >= cut
+    data = Transitions(
+        observation=state,
+        action=action,
+        next_observation=state,
+        terminated=ended,
+        truncated=~ended,
+    )
     rep = fit(data, discount=0.9)
     policy = rep.policy(rep.task(state, state[np.arange(2_000), action]), improvements=None)
     assert (policy(state) == state.argmax(axis=1)).mean() > 0.9
