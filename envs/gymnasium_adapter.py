@@ -136,15 +136,18 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
         seed: int | Sequence[int | None] | npt.NDArray[np.integer[Any]] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[ObservationArray, dict[str, Any]]:
-        """Start an episode in every copy; ``options`` is not used.
+        """Start an episode in every copy.
 
         Args:
             seed: one seed, or one for each copy; a copy with None continues its random numbers.
             options: not used.
 
         Raises:
-            ArenaError: another number of seeds.
+            ArenaError: another number of seeds, or a ``reset_mask``: copies start again by
+                themselves, after their episodes.
         """
+        if options and "reset_mask" in options:
+            raise ArenaError("expected no reset_mask, since copies reset themselves, got one")
         count = self.num_envs
         seeds: list[int | None] = [None] * count
         if isinstance(seed, int | np.integer):

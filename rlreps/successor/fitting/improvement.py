@@ -32,8 +32,8 @@ _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
 _BETTER = 0.05
 """Share of its gain over the data by which one improvement has to be better to replace another."""
-_ERRORS = 2.0
-"""Number of standard errors of the difference by which it has to be better, too."""
+_ERRORS = 1.645
+"""Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
 _FEWEST_WALKS = 10
 """Smallest number of walks that judge; with fewer, hardly a row goes on after its step."""
 _MOST_MISSED = 0.5
@@ -149,9 +149,9 @@ class Improvement:
         error = float((of_one - returns).std(ddof=1)) / math.sqrt(len(returns))
         if before - after > max(_BETTER * abs(before - data), _ERRORS * error):
             line = (
-                "one improvement is better than fitted Q iteration and replaces it: walks along the "
-                f"nearest rows give its policy a mean value of {before + constant:.3g}, and the "
-                f"other {after + constant:.3g}"
+                "one improvement is better than fitted Q iteration and replaces it: walks along "
+                f"the nearest rows give its policy a mean value of {before + constant:.3g}, and "
+                f"the other {after + constant:.3g}"
             )
             warn_user(line)
             return one

@@ -91,7 +91,7 @@ def test_indices_are_unit_vectors_and_tables_are_pictures_of_one_channel():
         ("gymnax:BernoulliBandit-misc:max_steps_in_episode=2.5", "a whole number as max_steps"),
         (
             "gymnax:CartPole-v1:max_steps_in_episode=Infinity",
-            "a finite number or bool as max_steps",
+            "a finite number or bool as max_",
         ),
         ("gymnax:CartPole-v1:weight=1", "unexpected keyword argument 'weight'"),
         ("gymnax:Pendulum-v1", "discrete actions, got Box"),
