@@ -174,8 +174,11 @@ def task_of(config: Config, objective: Objective) -> AuxiliaryConfig:
     discount of its own.
     """
     futures = objective.needs_clips and getattr(objective, "discount", None) is None
-    pairs = {"pair_discount": config.base.dqn.discount, "horizon": None} if futures else {}
-    return dataclasses.replace(_MONTE_CARLO, objective=objective, **pairs)
+    task = dataclasses.replace(_MONTE_CARLO, objective=objective)
+    if futures:
+        discount = config.base.dqn.discount
+        task = dataclasses.replace(task, pair_discount=discount, horizon=None)
+    return task
 
 
 def with_objective(config: Config, place: str) -> Config:
