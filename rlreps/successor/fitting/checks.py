@@ -28,6 +28,8 @@ _MOST_JUDGED = 20_000
 _MOST_PREDICTABLE = 0.35
 """Good policies of 18 problems had at most 0.13, but one had 0.32. Bad ones of six had at least
 0.37, and a seventh, which is told that its reward is rare, 0.32."""
+_LEFT_TO_STATES = 0.01
+"""Share of the variance of rewards that actions leave, below which states do not matter."""
 _STRETCHES = 100
 """Number of stretches of time that two halves of the rows take in turn."""
 
@@ -52,13 +54,29 @@ def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndar
 
 
 def describe_alike(solution: LeastSquares, rewards: np.ndarray) -> str:
-    """Say whether rewards of all recorded rows, [N], are one that no policy changes; else ""."""
-    if np.ptp(rewards) != 0.0 or (rewards[0] != 0.0 and solution.rows.terminated.any()):
+    """Say whether rewards of all recorded rows, [N], tell no two states apart; else "".
+
+    Either all are equal, or they depend on the action alone: a quadratic polynomial of it (discrete
+    actions: a number for each) leaves less than 1 % of their variance. Episodes that end would tell
+    states apart.
+    """
+    recorded = solution.recorded
+    ended = recorded.terminated.any()
+    if np.ptp(rewards) == 0.0 and not (ended and rewards[0]):
+        ends = " and none ends an episode" if rewards[0] else ""
+        return (
+            f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
+            "actions apart; collect others"
+        )
+    if ended:
         return ""
-    ends = "" if rewards[0] == 0.0 else " and none ends an episode"
+    actions = solution.actions.weights(recorded.action).astype(np.float64)
+    left = rewards - actions @ np.linalg.lstsq(actions, rewards)[0]
+    if left.var() >= _LEFT_TO_STATES * rewards.var():
+        return ""
     return (
-        f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
-        "actions apart; collect others"
+        "rewards depend on the action alone and no transition ends an episode: no state is better "
+        "than another; collect others"
     )
 
 

@@ -34,8 +34,6 @@ _BETTER = 0.12
 """Share of its gain over the data by which one improvement has to be better to replace another."""
 _ERRORS = 1.645
 """Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
-_FEWEST_WALKS = 10
-"""Smallest number of walks that judge; with fewer, hardly a row goes on after its step."""
 _MOST_MISSED = 0.5
 """Share of the gain that its values promise that a policy may miss on the nearest rows."""
 _MOST_NUMBERS = 500_000_000
@@ -135,8 +133,6 @@ class Improvement:
         solution = self.solution
         # All without the constant of ``one``, which would round small differences away.
         rows, constant = NearestRows(solution, solution.centred(rewards)[0]), one.constant
-        if len(rows.starts) < _FEWEST_WALKS:
-            return fitted
         returns, of_one = (
             rows.returns(functools.partial(self.greedy, values=values)) for values in (fitted, one)
         )
@@ -146,7 +142,7 @@ class Improvement:
         ((_, weights),) = one.parts
         behaviour = solution.behaviour(rows.starts)
         data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
-        error = float((of_one - returns).std(ddof=1)) / math.sqrt(len(returns))
+        error = float((of_one - returns).std()) / math.sqrt(len(returns))
         if before - after > max(_BETTER * abs(before - data), _ERRORS * error):
             line = (
                 "one improvement is better than fitted Q iteration and replaces it: walks along "

@@ -7,8 +7,8 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.basis import DenseBasis
-from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.basis import DenseBasis, blocks_of
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 
 _WALKS = 256
 _MOST_ROWS = 20_000
@@ -42,17 +42,20 @@ class NearestRows:
         rewards: Rewards of all rows, [N].
 
     Attributes:
-        starts: States in which walks start: at most 256 of those in which rows go on, [m, ...].
+        starts: States in which 256 walks start, or one for each row: those in which the data's
+            episodes start, and other states if these are fewer, [m, ...].
     """
 
     def __init__(self, solution: LeastSquares, rewards: np.ndarray) -> None:
         basis, kind = solution.basis, solution.actions
         assert isinstance(basis, DenseBasis)
-        chosen = np.random.default_rng(0).permutation(len(rewards))[:_MOST_ROWS]
+        order = np.random.default_rng(0).permutation(len(rewards))
+        chosen = order[:_MOST_ROWS]
         self.basis, self.discount = basis, solution.discount
         self.rows, self.rewards = solution.recorded.at(chosen), rewards[chosen].astype(np.float64)
-        self._started = np.flatnonzero(~self.rows.terminated)[:_WALKS]
-        self.starts = self.rows.next_observation[self._started]
+        later = ~_episode_starts(solution.recorded)
+        first = order[later[order].argsort(kind="stable")][:_WALKS]
+        self.starts = solution.recorded.observation[first]
         placed = basis.coordinates(self.rows.observation)
         length = np.sqrt(np.square(placed).sum(axis=1).mean())
         width = 1e-3 if kind.low is None or kind.high is None else kind.high - kind.low
@@ -70,16 +73,15 @@ class NearestRows:
 
     def returns(self, choose: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Compute the discounted rewards of a policy's walks: states [m, ...] → actions; [m]."""
-        rows, states, at = self.rows, self.starts, self._started
-        found, walking, weight = np.zeros(len(at)), np.arange(len(at)), 1.0
+        rows, states = self.rows, self.starts
+        found, walking, weight = np.zeros(len(states)), np.arange(len(states)), 1.0
         moves = states.ndim == 2 and np.issubdtype(states.dtype, np.floating)
         # States that are those of rows need the policy once.
         followed = None if moves else self._nearest(rows.next_observation, choose)
         steps = min(_MOST_STEPS, math.ceil(math.log(_LEAST_WEIGHT) / math.log(self.discount)))
-        rng = np.random.default_rng(0)
+        rng, places = np.random.default_rng(0), self._nearest(states, choose)
         with progress_bar("walks along rows", total=steps, unit="steps", after=2.0) as advance:
             for _ in range(steps):
-                places = self._nearest(states, choose) if followed is None else followed[at]
                 rank = (rng.random(len(found))[walking] * self._counts[places]).astype(int)
                 at = self._order[self._begin[places] + rank]
                 found[walking] += weight * self.rewards[at]
@@ -92,6 +94,7 @@ class NearestRows:
                 advance(1)
                 if not len(walking):
                     break
+                places = self._nearest(states, choose) if followed is None else followed[at]
         found[walking] /= 1.0 - weight
         return found
 
@@ -103,3 +106,13 @@ class NearestRows:
 
     def _places(self, placed: np.ndarray, actions: np.ndarray) -> np.ndarray:
         return np.column_stack([placed, actions.reshape(len(placed), -1) * self.scale])
+
+
+def _episode_starts(rows: Steps) -> np.ndarray:
+    """Tell whether a row does not go on from the row before, [N]."""
+    before, here = rows.next_observation[:-1], rows.observation[1:]
+    jumps = [
+        (before[some] != here[some]).reshape(len(here[some]), -1).any(axis=1)
+        for some in blocks_of(len(here), rows.observation[0].size)
+    ]
+    return np.concatenate([[True], *jumps]) | np.append(True, rows.terminated[:-1])

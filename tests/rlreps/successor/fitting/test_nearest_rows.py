@@ -40,7 +40,7 @@ def test_nearest_rows_of_a_deterministic_line_give_exact_values(line, seed):
     reached = line.recorded.next_observation[:, 0].astype(int)
     nearest = NearestRows(line, REWARDS[reached])
     found = nearest.returns(lambda states: policy[states[:, 0].astype(int)])
-    assert len(found) == (reached < 7).sum()
+    assert len(found) == len(reached)
     expected = values_of(policy)[nearest.starts[:, 0].astype(int)]
     # Walks that were cut, at 0.9³⁸ = 0.018, count as if they went on.
     np.testing.assert_allclose(found, expected, atol=0.1)
@@ -109,6 +109,22 @@ def test_equal_rows_are_drawn_by_chance_and_alike_for_all_policies():
     np.testing.assert_array_equal(again, found)
 
 
+@pytest.mark.parametrize("length", [10, 100])
+def test_walks_start_where_episodes_start(length):
+    # Places 0, 1, ... of each episode; the next episode starts elsewhere, or where one terminated.
+    place = np.resize(np.arange(length), 3_000).astype(np.float32)[:, None]
+    ended = (np.arange(3_000) % length == length - 1) & (np.arange(3_000) % 200 < 100)
+    rows = Steps(place, np.zeros(3_000, int), place + 1.0 - length * ended[:, None], ended)
+    basis = FourierBasis.of(place, 40, 0.4, 0)
+    solution = LeastSquares(basis, ActionBasis(1), rows, 0.5, 1e-8, lambda s: np.ones((len(s), 1)))
+    starts = NearestRows(solution, np.zeros(3_000)).starts[:, 0]
+    assert len(starts) == 256
+    few = 3_000 // length
+    assert (starts[: min(few, 256)] == 0.0).all()
+    if few < 256:
+        assert 20.0 < starts[few:].mean() < 80.0
+
+
 def test_images_become_those_of_the_nearest_row():
     rows = Steps(*(np.arange(n, n + 4, dtype=np.uint8).reshape(4, 1, 1) for n in (0, 0, 1, 0)))
     rows = rows._replace(action=np.zeros(4, int), terminated=np.arange(4) == 3)
@@ -119,7 +135,7 @@ def test_images_become_those_of_the_nearest_row():
     )
     nearest = NearestRows(solution, np.array([1.0, 2.0, 4.0, 8.0]))
     found = nearest.returns(lambda states: np.zeros(len(states), int))
-    known = np.array([np.nan, 2 + 0.9 * 4 + 0.81 * 8, 4 + 0.9 * 8, 8.0])
+    known = np.array([1 + 0.9 * (2 + 0.9 * (4 + 0.9 * 8)), 2 + 0.9 * (4 + 0.9 * 8), 4 + 0.9 * 8, 8])
     np.testing.assert_allclose(found, known[nearest.starts.ravel()])
 
 
@@ -168,7 +184,7 @@ def test_a_policy_below_its_promise_is_told(line, monkeypatch):
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3])
-def test_few_rows_that_go_on_judge_nothing(cut):
+def test_rows_that_end_are_judged_by_their_rewards(cut):
     rng = np.random.default_rng(0)
     state = rng.normal(size=(2_000, 3)).astype(np.float32)
     action, ended = rng.integers(3, size=2_000), np.arange(2_000) >= cut

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from rlreps.encoders import FourierMLP, FunctionEncoder
 from rlreps.errors import FitWarning, InputError
 from rlreps.subspace import PrincipalSubspace
-from rlreps.successor import SuccessorRepresentation, Task, fit
+from rlreps.successor import SuccessorRepresentation, Task, Transitions, fit
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting import least_squares
 from rlreps.successor.fitting.data import as_transitions
@@ -208,6 +208,26 @@ def test_rewards_that_tell_nothing_apart_are_warned_of(chain, rep, improvements)
     else:
         with pytest.warns(FitWarning, match="all transitions have the reward -1 and none ends"):
             rep.policy(task, improvements)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize(("share", "told"), [(0.0, True), (0.05, True), (0.15, False)])
+def test_rewards_of_actions_alone_are_warned_of(continuous, share, told):
+    rng, n = np.random.default_rng(0), 400
+    places, never = rng.normal(size=(n + 1, 2)), np.zeros(n, bool)
+    actions = rng.uniform(-1.0, 1.0, (n, 1)) if continuous else rng.integers(3, size=n)
+    box = {"action_low": [-1.0], "action_high": [1.0]} if continuous else {"num_actions": 3}
+    data = Transitions(
+        observation=places[:-1], action=actions, next_observation=places[1:], terminated=never, **box
+    )
+    costs = -0.1 * np.square(actions.reshape(n))
+    # States have 0, 0.25 % and 2.2 % of the variance.
+    rewards = costs + share * costs.std() * np.sign(places[1:, 0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rep = fit(data, num_features=2, discount=0.9, max_features=50)
+        rep.policy(rep.task(data.next_observation, rewards))
+    assert any("depend on the action alone" in str(each.message) for each in caught) == told
 
 
 def test_one_improvement_with_a_kernel_too_wide_for_the_reward_is_warned_of():
