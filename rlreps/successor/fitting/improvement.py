@@ -30,7 +30,7 @@ _MOST_NEGATIVE = 0.2
 """Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
 _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
-_BETTER = 0.12
+_BETTER = 0.05
 """Share of its gain over the data by which one improvement has to be better to replace another."""
 _ERRORS = 1.645
 """Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
