@@ -18,9 +18,6 @@ import numpy.typing as npt
 
 from rlreps.errors import InputError, require
 
-README = "README.txt"
-"""Text in every run's folder and store that explains its files."""
-
 MOST_BYTES = 2**28
 """Largest size of a JSON document, and of a line of a JSON Lines file."""
 
