@@ -18,6 +18,7 @@ from rlreps.agents import AgentConfig
 from rlreps.app.main import COMMANDS
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
+from rlreps.experiments.datasets import read_idx
 from rlreps.explore import runs
 from rlreps.files import (
     parse_json,
@@ -29,7 +30,6 @@ from rlreps.files import (
 )
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.sources.datasets import read_idx
 from rlreps.successor.truth import store as stores
 
 words = str.split
