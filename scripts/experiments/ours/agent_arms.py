@@ -19,11 +19,12 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.app import CustomParts, StartingTorsos, TrainAgents, history, mean_returns, run_job
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
+from rlreps.encoders import Convolutional, Encoder
 from rlreps.envs import Image, Position
 from rlreps.errors import require
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
+from rlreps.experiments.ours.fixed_features import CosineFeatures, TableFeatures
 from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, GOALS, MAZES
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.numerics import make_keys

@@ -4,7 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.encoders import MLP, CosineFeatures, TableFeatures, lowest_frequencies
+from rlreps.encoders import MLP
+from rlreps.experiments.ours.fixed_features import (
+    CosineFeatures,
+    TableFeatures,
+    lowest_frequencies,
+)
 
 
 def two_rows(inputs):
