@@ -246,14 +246,6 @@ class Grid:
         centres = self.within(environment).centres()
         return np.asarray(jax.jit(jax.vmap(environment.observe_position))(centres))
 
-    def on_cells(self, values: np.ndarray) -> np.ndarray:
-        """Arrange values of states [n, ...] by cell, [bins², ...], with NaN in the other cells."""
-        if not self.walls:
-            return values
-        cells = np.full((self.num_cells, *values.shape[1:]), np.nan)
-        cells[self.states] = values
-        return cells
-
 
 def spell_cells(cells: np.ndarray) -> str:
     """Write ascending cells as ranges that include both ends: "12-17, 42-42"."""
