@@ -23,7 +23,6 @@ from .frame import TableRows as TableRows
 from .frame import aggregate_units as aggregate_units
 from .ground_truths import OwnGroundTruth as OwnGroundTruth
 from .ground_truths import own_ground_truth as own_ground_truth
-from .released import read_released as read_released
 from .results import STEP as STEP
 from .results import SUBSPACE_DISTANCE as SUBSPACE_DISTANCE
 from .results import Axis as Axis

@@ -25,7 +25,6 @@ from rlreps.files import (
     read_archive,
     read_json,
     read_lines,
-    require_output,
     write_archive,
 )
 from rlreps.runs.checkpoints import Checkpoints
@@ -199,32 +198,16 @@ def test_no_command_begins_work_before_it_has_a_place_to_write(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("precious")
-    (tmp_path / "held").mkdir()
-    (tmp_path / "held" / "zarr.json").write_text("{}")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.tex").write_text("years of work")
     occupied = [("notes", "a new or empty"), ("file", "")] if place in ("out", "made") else []
     for name, said in (
         ("s\\t", "a path in UTF-8 without"),
         ("file/below", "a folder to write in"),
-        ("held/c/new", "a place outside the matrix store"),
         *occupied,
     ):
         bad = name + Path(PLACES[place]).suffix
         assert f"expected {said}" in refused(*given(command, toy_store, **{place: bad}))
-
-
-@pytest.mark.parametrize(("command", "place"), with_places("figure", "page"))
-def test_no_command_replaces_the_figures_or_the_report_of_a_run(
-    refused, toy_store, tmp_path, monkeypatch, command, place
-):
-    monkeypatch.chdir(tmp_path)
-    a_run(tmp_path / "run")
-    own = "run/report.html" if place == "page" else "run/figures/curves.png"
-    said = refused(*given(command, toy_store, **{place: own}))
-    assert "expected a place outside the figures and report of the run" in said
-    (tmp_path / "run" / "config.json").write_text("{}")  # Another program's.
-    require_output(own, file=True)
 
 
 @pytest.mark.parametrize("name", ["x\\", "x.__lock/y", "a\udcff", "run[1]", "a*b", "a?b"])
