@@ -15,8 +15,6 @@ from .experiment import in_path as in_path
 from .experiment import product_cells as product_cells
 from .figures import Curve as Curve
 from .figures import Drawn as Drawn
-from .figures import aligned_maps as aligned_maps
-from .figures import draw_image_components as draw_image_components
 from .frame import Frame as Frame
 from .frame import NotRunError as NotRunError
 from .frame import TableRows as TableRows

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
+from rlreps.experiments.components import draw_image_components
 from rlreps.experiments.datasets import load_images
 from rlreps.experiments.le_lan_2023.images import errors_on_subsets
 from rlreps.experiments.le_lan_2023.pixels import (
@@ -53,7 +54,6 @@ from rlreps.study import (
     TableRows,
     Tabulated,
     design_of,
-    draw_image_components,
     falling,
     halved,
 )
