@@ -18,6 +18,21 @@ Places = Callable[[Array], tuple[Array, Array]]
 """Inputs [b, ...] → rows of a table [b, k] and their weights [b, k], which sum to 1."""
 
 
+def cells_around(bins: int, positions: Array) -> tuple[Array, Array]:
+    """Return the four cells around positions [b, 2] in bins x bins cells, and bilinear weights.
+
+    Both are [b, 4].
+    """
+    places = jnp.clip(positions * bins - 0.5, 0.0, bins - 1.0)
+    low = jnp.minimum(jnp.floor(places), bins - 2.0)
+    right, up = (places - low).T
+    column, row = low.astype(jnp.int32).T
+    cell = row * bins + column
+    cells = jnp.stack([cell, cell + 1, cell + bins, cell + bins + 1], axis=1)
+    weights = [(1 - up) * (1 - right), (1 - up) * right, up * (1 - right), up * right]
+    return cells, jnp.stack(weights, axis=1)
+
+
 @checked
 @dataclasses.dataclass(frozen=True)
 class TableFeatures(Encoder):

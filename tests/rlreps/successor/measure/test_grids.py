@@ -131,19 +131,6 @@ def test_samples_are_uniform_over_the_part_of_a_cell_outside_the_walls():
     assert scipy.stats.kstest(16.0 * y - 14.0, "uniform").pvalue > 1e-3
 
 
-def test_a_position_is_interpolated_between_the_centres_of_cells():
-    bins, grid = 20, Grid(20)
-    centres = (np.arange(bins) + 0.5) / bins
-    x, y = (part.ravel() for part in np.meshgrid(centres, centres))
-    # What is bilinear in x and y is met everywhere between the outermost centres.
-    table = 2.0 + 3.0 * x - y + 5.0 * x * y
-    places = np.random.default_rng(0).uniform(centres[0], centres[-1], (200, 2)).astype(np.float32)
-    cells, weights = grid.around(jnp.asarray(places))
-    found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
-    expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
 def test_wherever_agents_go_among_walls_their_state_is_at_most_a_cell_away():
     walls = (Disc((0.3, 0.3), 0.17), ConvexPolygon(((0.5, 0.4), (0.93, 0.61), (0.71, 0.97))))
     world, bins = PuddleWorld(puddles=tuple(Puddle(wall, 0.0) for wall in walls)), 23
