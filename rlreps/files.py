@@ -18,9 +18,6 @@ import numpy.typing as npt
 
 from rlreps.errors import InputError, require
 
-README = "README.txt"
-"""Text in every run's folder and store that explains its files."""
-
 MOST_BYTES = 2**28
 """Largest size of a JSON document, and of a line of a JSON Lines file."""
 
@@ -29,7 +26,6 @@ _MOST_LEVELS = 100
 
 _SUFFIX_BYTES = 8
 _LOCK_SUFFIX = ".__lock"
-_OF_RUNS = ("figures", "report.html")
 _KINDS = {stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 DAMAGED = (
@@ -111,18 +107,14 @@ def require_name(path: str | os.PathLike[str], *, patterns: bool = True) -> None
         )
 
 
-def require_output(path: str | os.PathLike[str], *, file: bool = False, part: bool = False) -> None:
+def require_output(path: str | os.PathLike[str], *, file: bool = False) -> None:
     """Raise an ``InputError`` unless a folder, or a file, can be written; nothing is made.
 
     Args:
         path: The path.
         file: Whether a file is to be written.
-        part: Whether it belongs to the store or run that holds it. Other folders and files are
-            refused inside a store, and other files among a run's figures or as its report.
     """
     require_name(path)
-    if not part:
-        _require_no_part(path, file)
     place = Path(path).absolute()
     if file:
         if place.is_dir():
@@ -137,31 +129,11 @@ def require_output(path: str | os.PathLike[str], *, file: bool = False, part: bo
         raise InputError(f"expected a folder that can be written, got Permission denied: {place}")
 
 
-def _require_no_part(path: str | os.PathLike[str], file: bool) -> None:
-    place = Path(os.path.realpath(path))
-    for folder in place.parents:
-        if os.path.isfile(folder / "zarr.json"):
-            raise InputError(f"expected a place outside the matrix store {folder}, got {path}")
-        if file and place.relative_to(folder).parts[0] in _OF_RUNS and _holds_run(folder):
-            raise InputError(
-                f"expected a place outside the figures and report of the run {folder}, got {path}"
-            )
-
-
-def _holds_run(folder: Path) -> bool:
-    """Tell whether a folder's ``config.json`` is a run's: other programs use the name too."""
-    with contextlib.suppress(InputError, OSError):
-        found = read_json(folder / "config.json")
-        return isinstance(found, dict) and {"format", "kind", "provenance"} <= {*found}
-    return False
-
-
 def require_free(
     folder: str | os.PathLike[str],
     purpose: str,
     *,
     own: Collection[str] = (),
-    part: bool = False,
 ) -> None:
     """Raise an ``InputError`` unless a folder is new, empty, or holds its own files alone.
 
@@ -171,9 +143,8 @@ def require_free(
         folder: The folder, which can be written.
         purpose: What is to be written, for the message.
         own: Names of the files of an earlier call, which may be replaced.
-        part: As for ``require_output``.
     """
-    require_output(folder, part=part)
+    require_output(folder)
     entries = os.listdir(folder) if os.path.isdir(folder) else []
     if others := sorted(name for name in entries if name[0] != "." and name not in own):
         listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")

@@ -24,15 +24,15 @@ from rlreps.agents.replay import draw_transitions
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
+from rlreps.experiments.datasets import load_observations
 from rlreps.experiments.pfau_2019.atom import BoxSource, hamiltonian
+from rlreps.experiments.reconstruction import ExactComponents, exact_components
 from rlreps.losses import OBJECTIVES, Spin
 from rlreps.numerics import jit_briefly
 from rlreps.operators import Diagonal
 from rlreps.runs.machine import keep_lapack_to_one_thread
-from rlreps.sources import load_observations, matrix_source
-from rlreps.streaming import RULES, PowerDecay, StreamingRule
-from rlreps.streaming.passes import scan_updates
-from rlreps.subspace import ExactComponents, exact_components
+from rlreps.sources import matrix_source
+from rlreps.streaming import RULES, PowerDecay, StreamingRule, scan_updates
 from rlreps.successor import Grid, MonteCarlo, RowSampler, puddle_world_chain
 from rlreps.training import Learner, Optimizer
 from rlreps.training.devices import devices_for_small_runs

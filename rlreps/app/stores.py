@@ -1,42 +1,32 @@
 """Commands that read stores of successor measures: describe, verify, compare, decompose."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlreps.app.job import Printed, takes
 from rlreps.app.options import Choice, Switch
-from rlreps.config import from_json
 from rlreps.errors import InputError, require
 from rlreps.plotting import plot_subspace_error, require_figure, save_figure
 from rlreps.runs import processes as share
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
-from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition
-from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.settings import TransitionSettings
-from rlreps.successor.truth.states import environment_of, state_cells
-from rlreps.successor.truth.store import MatrixStore, open_store
-from rlreps.successor.truth.store.estimates import EstimateStore, open_estimates
+from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
+from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.stored_subspace import (
     DEFAULT_DECOMPOSITION,
-    centring_of,
     principal_subspace,
     sampling_error,
 )
 
 CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
-_LARGEST_FINE_GRID = 40
-"""Largest number of sub-cells along an axis for which a transition matrix's error is computed."""
-
 
 def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[Printed]:
     """Describe what a store holds, how it was made and how far it is from the truth.
 
-    The error of a sampled matrix is computed once and kept in the store. The error of a transition
-    matrix is computed in every call.
+    The error of a sampled matrix is computed once and kept in the store.
 
     Args:
         store: Folder of the store.
@@ -57,19 +47,19 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
         "settings": dict(matrix.settings),
         "provenance": dict(matrix.provenance),
     }
-    error = None if missing else _compute_error(found)
-    yield {**description, "error": error} if json else description
-    if json or error is None:
+    error = None if missing else sampling_error(found, progress=progress_bar)
+    if json:
+        yield {**description, "error": None if error is None else error.as_json()}
         return
-    distances = error["subspace_distance"]
-    yield f"{error['title']}: subspace distance of the leading d components from the truth"
-    yield from _by_dimension(distances)
-    if (deviation := error["standard_error"]) is not None:
-        yield f"standard error of an entry: {deviation:.3g} (root mean square over all)"
-        yield "where singular values are nearly equal, the noise floor may be far too small"
+    yield description
+    if error is None:
+        return
+    yield "noise floor: subspace distance of the leading d components from the truth"
+    yield from _by_dimension(error.noise_floor.tolist())
+    yield f"standard error of an entry: {error.standard_error:.3g} (root mean square over all)"
+    yield "where singular values are nearly equal, the noise floor may be far too small"
     if figure is not None:
-        drawn = plot_subspace_error({error["title"]: distances})
-        yield save_figure(drawn, figure)
+        yield save_figure(plot_subspace_error({"noise floor": error.noise_floor}), figure)
 
 
 def verify(store: Path) -> Iterator[str]:
@@ -110,8 +100,8 @@ def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[Pr
     between = nested_distances(*(basis[:, :shared] for basis in bases))
     distances = {f"distance between {store} and {other}": between.tolist()}
     for name, each in stores.items():
-        if (error := _compute_error(each)) is not None:
-            distances[f"{error['title']} of {name}"] = error["subspace_distance"]
+        if (error := sampling_error(each, progress=progress_bar)) is not None:
+            distances[f"noise floor of {name}"] = error.noise_floor.tolist()
     yield from _note_shared_rollouts([matrix.settings for matrix in matrices])
     for name, values in distances.items():
         yield name
@@ -156,46 +146,3 @@ def _note_shared_rollouts(settings: Sequence[Mapping[str, Any]]) -> Iterator[str
             f"note: both were sampled with seed {first.get('seed')} and share rollouts: the "
             "distance is smaller than that of independent ones"
         )
-
-
-def _compute_error(store: EstimateStore) -> dict[str, Any] | None:
-    """Compute a store's ``title``, ``subspace_distance`` for d = 1 … k and ``standard_error``.
-
-    The error is None if it is unknown; so is the standard error of a matrix without samples.
-    """
-    settings = store.matrix.settings
-    if settings.get("method") == "transition":
-        return _aggregation_error(store.matrix)
-    sampled = sampling_error(store, progress=progress_bar)
-    if sampled is None:
-        return None
-    return {
-        "title": "noise floor",
-        "subspace_distance": sampled.noise_floor.tolist(),
-        "standard_error": sampled.standard_error,
-    }
-
-
-def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
-    """Compute a transition matrix's error.
-
-    The error is None if the environment is unknown, or if the grid is so large that computing it
-    would take minutes.
-    """
-    # Deferred: this part of SciPy takes longer to import than everything else.
-    from rlreps.successor.measure.kernels.estimator import aggregation_error
-
-    fields = {field.name for field in dataclasses.fields(TransitionSettings)}
-    stored = {name: value for name, value in store.settings.items() if name in fields}
-    method, environment = from_json(TransitionSettings, stored), environment_of(store.settings)
-    bins, refinement = state_cells(store)[0].bins[0], method.refinement
-    if environment is None or bins * refinement > _LARGEST_FINE_GRID:
-        return None
-    found = aggregation_error(
-        environment, Grid(bins), method, rank=DEFAULT_RANK, centring=centring_of(store.settings)
-    )
-    return {
-        "title": f"aggregation error, from refinements {refinement} and {2 * refinement}",
-        "subspace_distance": found.distances.tolist(),
-        "standard_error": None,
-    }

@@ -6,8 +6,8 @@ through ``from_nnx`` and ``from_linen``, any other functions through ``FunctionE
 
 from rlreps.config import registry
 from rlreps.encoders.base import Encoder, FunctionEncoder, Params, from_linen, from_nnx
-from rlreps.encoders.cosines import Cosine, CosineFeatures, cosine_products, lowest_frequencies
-from rlreps.encoders.lookup import AtStates, TableFeatures, Tabular, TwoTowers, WithConstant
+from rlreps.encoders.cosines import Cosine, cosine_products
+from rlreps.encoders.lookup import AtStates, Tabular, TwoTowers, WithConstant
 from rlreps.encoders.networks import (
     MLP,
     BlockSparse,
@@ -35,14 +35,12 @@ __all__ = [
     "BlockSparse",
     "Convolutional",
     "Cosine",
-    "CosineFeatures",
     "Encoder",
     "FourierMLP",
     "FunctionEncoder",
     "Layer",
     "Params",
     "SeparateMLP",
-    "TableFeatures",
     "Tabular",
     "TwoTowers",
     "WithConstant",
@@ -53,5 +51,4 @@ __all__ = [
     "from_linen",
     "from_nnx",
     "init_layers",
-    "lowest_frequencies",
 ]

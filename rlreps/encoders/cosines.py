@@ -1,14 +1,12 @@
 """Linear maps of products of cosines."""
 
 import dataclasses
-import itertools
 
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array, lax
 
-from rlreps.config import checked, configurable, interval, size
+from rlreps.config import configurable, interval, size
 from rlreps.encoders.base import Encoder, Params
 from rlreps.encoders.networks import init_layers, require_coordinates
 from rlreps.errors import require, require_positive
@@ -55,43 +53,6 @@ def _scales(coordinates: int, frequencies: int) -> DoubleArray:
     squares = sum(np.square(np.indices((1 + frequencies,) * coordinates)))
     scales: DoubleArray = (1.0 + np.ravel(squares) / _KNEE**2) ** -0.5
     return scales
-
-
-def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
-    """Find the products of cosines of x and y with the lowest frequencies, without the constant.
-
-    Args:
-        count: Number of products.
-
-    Returns:
-        The highest frequency that ``cosine_products`` needs, and the products' columns in its
-        result, in order of k_x² + k_y², [count].
-    """
-    require_positive("count", count)
-    highest = next(k for k in itertools.count(1) if (1 + k) ** 2 > count)
-    squares = np.sum(np.indices((1 + highest,) * 2).reshape(2, -1) ** 2, axis=0)
-    return highest, np.argsort(squares, kind="stable")[1 : 1 + count]
-
-
-@checked
-@dataclasses.dataclass(frozen=True)
-class CosineFeatures(Encoder):
-    """An encoder of the lowest-frequency cosines of a position: [b, 2] → [b, d].
-
-    Attributes:
-        torso: Encodes the cosines, [b, width].
-        width: Number of cosines, as in ``lowest_frequencies``.
-    """
-
-    torso: Encoder
-    width: int
-
-    def init(self, key: Array) -> Params:
-        return self.torso.init(key)
-
-    def apply(self, params: Params, inputs: Array) -> Array:
-        highest, chosen = lowest_frequencies(self.width)
-        return self.torso.apply(params, cosine_products(inputs, highest)[:, chosen])
 
 
 @configurable

@@ -1,14 +1,13 @@
 """Encoders of state indices, and wrappers around other encoders."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import checked, configurable, leaf, size
+from rlreps.config import configurable, leaf, size
 from rlreps.encoders.base import Encoder, Params
 
 
@@ -38,42 +37,6 @@ class Tabular(Encoder):
             .get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
         )
         return features
-
-
-Places = Callable[[Array], tuple[Array, Array]]
-"""Inputs [b, ...] → rows of a table [b, k] and their weights [b, k], which sum to 1."""
-
-
-@checked
-@dataclasses.dataclass(frozen=True)
-class TableFeatures(Encoder):
-    """An encoder of features that are looked up in a table: [b, ...] → [b, d].
-
-    Attributes:
-        torso: Encodes weighted sums of the table's rows, [b, width].
-        places: Finds the rows.
-        num_rows: Number of rows of the table, standard normal at first.
-        width: Width of a row.
-        frozen: Whether the table stays fixed.
-    """
-
-    torso: Encoder
-    places: Places
-    num_rows: int
-    width: int
-    frozen: bool = True
-
-    def init(self, key: Array) -> Params:
-        table_key, torso_key = jax.random.split(key)
-        table = jax.random.normal(table_key, (self.num_rows, self.width))
-        return {"table": table, "torso": self.torso.init(torso_key)}
-
-    def apply(self, params: Params, inputs: Array) -> Array:
-        # Frozen: the features are fixed, and only the torso learns.
-        table = jax.lax.stop_gradient(params["table"]) if self.frozen else params["table"]
-        rows, weights = self.places(inputs)
-        features = jnp.sum(table[rows] * weights[:, :, None], axis=1)
-        return self.torso.apply(params["torso"], features)
 
 
 @configurable

@@ -140,20 +140,16 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
     return buffer.getvalue()
 
 
-def require_figure(path: str | os.PathLike[str], *, part: bool = False) -> str:
+def require_figure(path: str | os.PathLike[str]) -> str:
     """Return the image format of a figure's path; raise an ``InputError`` if none can be written.
 
     Commands that compute a figure for long call this first.
-
-    Args:
-        path: The path.
-        part: Whether the figure may be one of a run's own; see ``files.require_output``.
     """
     target = Path(path)
     image_format = target.suffix.removeprefix(".").lower()
     suffixes = ", ".join(f".{name}" for name in _METADATA)
     require(image_format in _METADATA, f"a figure file ending in {suffixes}", str(target))
-    require_output(target, file=True, part=part)
+    require_output(target, file=True)
     return image_format
 
 
@@ -165,5 +161,5 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     Raises:
         InputError: As ``require_figure``.
     """
-    image_format = require_figure(path, part=True)
+    image_format = require_figure(path)
     return write_atomically(path, figure_bytes(figure, image_format=image_format))

@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, cast
 
-from rlreps import __version__
 from rlreps.errors import InputError, describe_differences
 from rlreps.files import (
-    README,
     parse_json,
     read_json,
     read_lines,
@@ -33,38 +31,6 @@ _SUMMARY = "summary.json"
 
 _MOST_DIFFERENCES = 8
 """Largest number of differences in a message; configurations may differ in hundreds."""
-
-_RUNS = {
-    "train": "training run",
-    "train-live": "live training run",
-    "agent": "run of agents",
-    "sweep": "sweep",
-    "quickstart": "quickstart",
-    "audit": "feature audit",
-    "successor representation": "successor representation",
-}
-
-
-def in_words(kind: str) -> str:
-    """Describe the content of a folder by its kind; an unknown kind is an experiment.
-
-    The words start with a consonant, for messages that put "a" before them.
-    """
-    return _RUNS.get(kind, f"run of the {kind} experiment")
-
-
-_README = """\
-{title} of rlreps {version}.
-
-config.json     all that decides the result, with versions, git revision and device
-metrics.jsonl   one line an evaluation
-checkpoints/    the newest state; parts/ and runs/: what is finished of a larger run
-results/        tables as CSV and JSON, with the numbers behind the pictures in figures/
-features/       what the first seed's encoder returned at up to 25 evaluations
-summary.json    the final figures; it is written last, when the run is done
-report.html     all of it on one page, where there is one
-The same command with the same folder goes on where it was interrupted.
-"""
 
 
 def without_nan(value: Any) -> Any:
@@ -183,10 +149,6 @@ class RunFolder:
                     path.mkdir(parents=True, exist_ok=True)
                     described = {"kind": kind, "config": config, "provenance": provenance}
                     _write_json(path / _CONFIG, {"format": FORMAT, **described})
-                if not (path / README).exists():  # A kill may have come before it was written.
-                    title = in_words(kind)
-                    text = _README.format(title=title[0].upper() + title[1:], version=__version__)
-                    write_atomically(path / README, text.encode())
             except OSError as error:
                 raise InputError(
                     f"expected a folder that can be written, got {error.strerror}: {path}"
@@ -199,8 +161,7 @@ class RunFolder:
         """Raise an ``InputError`` unless the folder holds this kind of run."""
         if self.kind != kind:
             raise InputError(
-                f"expected a run's folder: {self.path} holds a {in_words(self.kind)}, not a "
-                f"{in_words(kind)}"
+                f"expected a run of {kind}, got {self.path}, which holds a run of {self.kind}"
             )
 
     def describe_differences(self, config: Mapping[str, Any]) -> list[str]:

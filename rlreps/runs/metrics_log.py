@@ -1,26 +1,18 @@
 """The log of a run: ``metrics.jsonl``, and loggers such as TensorBoard.
 
 A ``Logger`` gets the mean over the seeds of every measure in a record. TensorBoard's files are
-written if its extra is installed. The environment variable ``RLREPS_LOGGERS`` names others,
-``trackio`` and ``wandb``.
+written if its extra is installed.
 """
 
-import importlib
 import importlib.util
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from rlreps.errors import InputError, require_choice
+from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.processes import first_does, process_index
-
-VARIABLE = "RLREPS_LOGGERS"
-
-_PROJECT = "rlreps"
-_TRACKERS = ("trackio", "wandb")
 
 
 class Logger(Protocol):
@@ -50,36 +42,6 @@ class TensorBoard:
         self._writer.close()
 
 
-def _tracker(package: str, folder: RunFolder) -> Logger:
-    """Begin or continue the run of a tracker; its files stay outside the run's folder."""
-    name = f"{folder.path.absolute().name}-{folder.identity[:8]}"
-    own = {"id": name} if package == "wandb" else {}  # trackio identifies runs by name.
-    logger: Logger = importlib.import_module(package).init(
-        project=_PROJECT, name=name, resume="allow", config=folder.config, **own
-    )
-    return logger
-
-
-def _loggers_of(folder: RunFolder, step: int) -> list[Logger]:
-    """Open the loggers of a run: TensorBoard if it is installed, and those that the user names.
-
-    Raises:
-        InputError: For a name that is unknown, or whose package is not installed.
-    """
-    names = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
-    if importlib.util.find_spec("tensorboardX") is not None:
-        names.append("tensorboard")
-    for name in names:
-        require_choice(VARIABLE, name, ["tensorboard", *_TRACKERS])
-    try:
-        return [
-            _tracker(name, folder) if name in _TRACKERS else TensorBoard(folder, step)
-            for name in dict.fromkeys(names)
-        ]
-    except ImportError as error:
-        raise InputError(f"expected the packages of {VARIABLE}, got {error}") from error
-
-
 class MetricsLog:
     """Appends records to a run's ``metrics.jsonl`` and passes them to loggers."""
 
@@ -95,8 +57,7 @@ class MetricsLog:
             step: Step of the checkpoint from which the run continues; -1 starts afresh.
 
         Raises:
-            InputError: If the metrics cannot be read or do not reach the step, or a logger cannot
-                be opened.
+            InputError: If the metrics cannot be read or do not reach the step.
         """
         folder = self._folder
         if folder is None:
@@ -109,7 +70,8 @@ class MetricsLog:
             raise InputError(
                 f"expected metrics in {folder.path} up to the checkpoint's step {step}, got {got}"
             )
-        first_does(lambda: self._loggers.extend(_loggers_of(folder, step)))
+        if importlib.util.find_spec("tensorboardX") is not None and process_index() == 0:
+            self._loggers.append(TensorBoard(folder, step))
         return history
 
     def append(self, record: Mapping[str, Any]) -> None:

@@ -1,9 +1,9 @@
 """Online principal component analysis.
 
 Each rule is one frozen dataclass in ``rules``. ``Centred`` wraps a rule for observations that are
-not centred. ``run_passes`` runs a rule over stored rows. Two classes need extras and are imported
-on first use: ``StreamingPCA``, the scikit-learn estimator (``rlreps[sklearn]``), and ``RiverPCA``,
-the river transformer (``rlreps[river]``).
+not centred. Two classes need extras and are imported on first use: ``StreamingPCA``, the
+scikit-learn estimator (``rlreps[sklearn]``), and ``RiverPCA``, the river transformer
+(``rlreps[river]``).
 """
 
 import lazy_loader

@@ -1,13 +1,10 @@
 from .centring import Centred as Centred
 from .estimator import StreamingPCA as StreamingPCA
-from .passes import MakeRule as MakeRule
-from .passes import PassResult as PassResult
-from .passes import Runs as Runs
-from .passes import run_passes as run_passes
 from .river import RiverPCA as RiverPCA
 from .rules import RULES as RULES
 from .rules.base import PowerDecay as PowerDecay
 from .rules.base import StreamingRule as StreamingRule
+from .rules.base import scan_updates as scan_updates
 from .rules.eigengame import Eigengame as Eigengame
 from .rules.eigengame import MuEigengame as MuEigengame
 from .rules.factor import ExplicitKrasulina as ExplicitKrasulina

@@ -15,9 +15,8 @@ from rlreps.errors import require, warn_user
 from rlreps.numerics import all_finite, jit
 from rlreps.streaming.centring import Centred, Units, centred_rule, require_finite
 from rlreps.streaming.moments import FADING, Moments, no_moments, take_in
-from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.base import PowerDecay
+from rlreps.streaming.rules.base import PowerDecay, scan_updates
 from rlreps.streaming.rules.factor import ImplicitKrasulina
 from rlreps.typing import DoubleArray, IndexArray
 

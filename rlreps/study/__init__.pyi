@@ -15,15 +15,12 @@ from .experiment import in_path as in_path
 from .experiment import product_cells as product_cells
 from .figures import Curve as Curve
 from .figures import Drawn as Drawn
-from .figures import aligned_maps as aligned_maps
-from .figures import draw_image_components as draw_image_components
 from .frame import Frame as Frame
 from .frame import NotRunError as NotRunError
 from .frame import TableRows as TableRows
 from .frame import aggregate_units as aggregate_units
 from .ground_truths import OwnGroundTruth as OwnGroundTruth
 from .ground_truths import own_ground_truth as own_ground_truth
-from .released import read_released as read_released
 from .results import STEP as STEP
 from .results import SUBSPACE_DISTANCE as SUBSPACE_DISTANCE
 from .results import Axis as Axis

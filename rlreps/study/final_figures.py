@@ -10,7 +10,7 @@ import numpy as np
 from rlreps.app.jobs import train
 from rlreps.app.jobs import train_live as live
 from rlreps.errors import InputError, require
-from rlreps.runs.folder import RunFolder, in_words
+from rlreps.runs.folder import RunFolder
 from rlreps.stats import Sample
 from rlreps.study import sweep
 from rlreps.study.grid import as_text, flag_of
@@ -171,7 +171,7 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     if folder.kind not in readers:
         raise InputError(
             f"expected runs of train, train-live, sweep or fit, got {folder.path}, which holds a "
-            f"{in_words(folder.kind)}"
+            f"run of {folder.kind}"
         )
     summary = folder.read_summary()
     if summary is None:
@@ -180,7 +180,7 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
         runs = readers[folder.kind](label, folder.config, summary)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"expected a {in_words(folder.kind)} of this version in {folder.path}, got "
+            f"expected a run of {folder.kind} of this version in {folder.path}, got "
             f"{type(error).__name__}: {error}"
         ) from error
     if not runs or not all(run.measures for run in runs):

@@ -34,14 +34,6 @@ from rlreps.subspace.ordered import (
     ordered_spectrum,
     ritz_spectrum,
 )
-from rlreps.subspace.reconstruction import (
-    ExactComponents,
-    exact_components,
-    loss_from_moments,
-    orthonormal_double,
-    reconstruction_errors,
-    relative_loss,
-)
 from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.subspace.row_blocks import (
     ArrayBlocks,
@@ -69,7 +61,6 @@ __all__ = [
     "ArrayBlocks",
     "CentredBlocks",
     "Centring",
-    "ExactComponents",
     "ExactSVD",
     "PrincipalSubspace",
     "RandomizedSVD",
@@ -85,7 +76,6 @@ __all__ = [
     "column_means",
     "components_kept",
     "empirical_inverse_covariance",
-    "exact_components",
     "exact_svd",
     "fix_signs",
     "grassmann_distance",
@@ -93,7 +83,6 @@ __all__ = [
     "leading_combinations",
     "lissa",
     "longest_eigenvector_streak",
-    "loss_from_moments",
     "matched_cosines",
     "nested_distances",
     "newton_schulz_step",
@@ -101,12 +90,9 @@ __all__ = [
     "numerical_rank",
     "ordered_spectrum",
     "orthonormal_basis",
-    "orthonormal_double",
     "principal_angles",
     "project_rows",
-    "reconstruction_errors",
     "relative_excess",
-    "relative_loss",
     "relative_tolerance",
     "representation_loss",
     "ridge_by_leave_one_out",

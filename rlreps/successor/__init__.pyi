@@ -17,7 +17,6 @@ from .measure.grids import BoxGrid as BoxGrid
 from .measure.grids import Grid as Grid
 from .measure.kernels.actions import cell_moves as cell_moves
 from .measure.kernels.estimator import TransitionEstimator as TransitionEstimator
-from .measure.kernels.estimator import aggregation_error as aggregation_error
 from .measure.methods import METHODS as METHODS
 from .measure.methods import MonteCarlo as MonteCarlo
 from .measure.methods import SuccessorMeasure as SuccessorMeasure

@@ -114,8 +114,7 @@ def run(
             those due within a second, or within 19 times as long as it took to write, are left out.
             None keeps only the last state.
         folder: Where to log metrics and keep checkpoints.
-        loggers: Receive every record, in addition to the loggers that the environment names for a
-            folder.
+        loggers: Receive every record, in addition to TensorBoard's files in a folder.
         description: Title of the progress bar.
 
     Returns:

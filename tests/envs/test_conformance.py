@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rlreps.envs import BouncingBalls, Environment, PuddleWorldDmEnv, ShapedEnvironment, load_arena
+from rlreps.envs import Environment, PuddleWorldDmEnv, ShapedEnvironment, load_arena
+from rlreps.experiments.pfau_2019.video import BouncingBalls
 
 KEY = jax.random.key(7)
 LIMIT = 3

@@ -18,18 +18,17 @@ from rlreps.agents import AgentConfig
 from rlreps.app.main import COMMANDS
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
+from rlreps.experiments.datasets import read_idx
 from rlreps.explore import runs
 from rlreps.files import (
     parse_json,
     read_archive,
     read_json,
     read_lines,
-    require_output,
     write_archive,
 )
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.sources.datasets import read_idx
 from rlreps.successor.truth import store as stores
 
 words = str.split
@@ -134,7 +133,6 @@ EVERY_COMMAND = {
     "agent render": "{run} --out {folder}",
     "plot env": "--out {figure}",
     "plot components": "{store} --runs {run} --d 2 --out {figure}",
-    "plot coverage": "{run} --out {figure}",
     "plot spectrum": "{store} --rank 3 --out {figure}",
     "plot curves": "{run} --out {figure}",
     "explore": "{store} {run} --out {page}",
@@ -200,32 +198,16 @@ def test_no_command_begins_work_before_it_has_a_place_to_write(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("precious")
-    (tmp_path / "held").mkdir()
-    (tmp_path / "held" / "zarr.json").write_text("{}")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.tex").write_text("years of work")
     occupied = [("notes", "a new or empty"), ("file", "")] if place in ("out", "made") else []
     for name, said in (
         ("s\\t", "a path in UTF-8 without"),
         ("file/below", "a folder to write in"),
-        ("held/c/new", "a place outside the matrix store"),
         *occupied,
     ):
         bad = name + Path(PLACES[place]).suffix
         assert f"expected {said}" in refused(*given(command, toy_store, **{place: bad}))
-
-
-@pytest.mark.parametrize(("command", "place"), with_places("figure", "page"))
-def test_no_command_replaces_the_figures_or_the_report_of_a_run(
-    refused, toy_store, tmp_path, monkeypatch, command, place
-):
-    monkeypatch.chdir(tmp_path)
-    a_run(tmp_path / "run")
-    own = "run/report.html" if place == "page" else "run/figures/curves.png"
-    said = refused(*given(command, toy_store, **{place: own}))
-    assert "expected a place outside the figures and report of the run" in said
-    (tmp_path / "run" / "config.json").write_text("{}")  # Another program's.
-    require_output(own, file=True)
 
 
 @pytest.mark.parametrize("name", ["x\\", "x.__lock/y", "a\udcff", "run[1]", "a*b", "a?b"])

@@ -245,3 +245,11 @@ def require_batch(batch: Array, num_inputs: int) -> None:
         raise InputError(
             f"expected a batch of shape [b >= 1, {num_inputs} features], got {batch.shape}"
         )
+
+
+def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
+    """Update on rows [n, features] in order, n a multiple of an update's rows."""
+    if rows_per_update == 1:
+        return rule.update_each(state, rows)
+    batches = rows.reshape(-1, rows_per_update, rows.shape[1])
+    return lax.scan(lambda state, batch: (rule.update(state, batch), None), state, batches)[0]

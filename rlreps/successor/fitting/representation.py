@@ -27,7 +27,6 @@ from rlreps.errors import (
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
-from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
 from rlreps.successor.fitting.checks import describe_unseen
@@ -270,27 +269,6 @@ class SuccessorRepresentation:
         require(isinstance(task, Task), "a task (rep.task, rep.goal)", type(task).__name__)
         require(task.solution is self.solution, "a task of this representation", "another's")
         return task
-
-    def fit_values(self, observations: Any, returns: Any) -> Callable[[Any], np.ndarray]:
-        """Fit values to returns, [m] or k columns [m, k], by ridge regression on the features u.
-
-        The result predicts values [m] or [m, k] at observations [m, ...].
-
-        The prior variance of the weight of u_i is proportional to σ_i². Its scale minimises the
-        leave-one-out error, column by column (``ridge_by_leave_one_out``).
-        """
-        features = self.features(observations, scaling="singular")
-        returns = np.asarray(returns, np.float64)
-        fits = returns.ndim in (1, 2) and returns.shape[:1] == features.shape[:1]
-        require(fits, f"returns {features.shape[:1]}, or columns of them", returns.shape)
-        require(bool(np.isfinite(returns).all()), "finite returns", "NaN or infinity")
-        require(len(returns) >= 2, "at least two returns", len(returns))
-        ridge = ridge_by_leave_one_out(features, returns)
-        weights, intercept = (np.asarray(part, np.float32) for part in ridge[:2])
-        return functools.partial(self._predicted, weights, intercept)
-
-    def _predicted(self, weights: np.ndarray, intercept: Any, observations: Any) -> np.ndarray:
-        return np.asarray(self.features(observations, scaling="singular") @ weights + intercept)
 
     def potential(self, goal: Any) -> Callable[[Any], np.ndarray]:
         """Return a potential for reward shaping: observations [m, ...] → [m], at most 0.

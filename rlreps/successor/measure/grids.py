@@ -163,17 +163,6 @@ class Grid:
         vertical = (jnp.abs(offset[1]) > jnp.abs(offset[0])).astype(jnp.int32)
         return jnp.asarray(self._nearest)[cell, 4 * beyond[0] + 2 * beyond[1] + vertical]
 
-    def around(self, positions: Array) -> tuple[Array, Array]:
-        """Return the four cells around positions [b, 2] and their bilinear weights, both [b, 4]."""
-        places = jnp.clip(positions * self.bins - 0.5, 0.0, self.bins - 1.0)
-        low = jnp.minimum(jnp.floor(places), self.bins - 2.0)
-        right, up = (places - low).T
-        column, row = low.astype(jnp.int32).T
-        cell = row * self.bins + column
-        cells = jnp.stack([cell, cell + 1, cell + self.bins, cell + self.bins + 1], axis=1)
-        weights = [(1 - up) * (1 - right), (1 - up) * right, up * (1 - right), up * right]
-        return cells, jnp.stack(weights, axis=1)
-
     def state(self, position: Array) -> Array:
         """Return the state [] (int32) of a position [2]."""
         if not self.walls:
@@ -245,14 +234,6 @@ class Grid:
         """
         centres = self.within(environment).centres()
         return np.asarray(jax.jit(jax.vmap(environment.observe_position))(centres))
-
-    def on_cells(self, values: np.ndarray) -> np.ndarray:
-        """Arrange values of states [n, ...] by cell, [bins², ...], with NaN in the other cells."""
-        if not self.walls:
-            return values
-        cells = np.full((self.num_cells, *values.shape[1:]), np.nan)
-        cells[self.states] = values
-        return cells
 
 
 def spell_cells(cells: np.ndarray) -> str:

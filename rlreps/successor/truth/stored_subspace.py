@@ -242,6 +242,11 @@ class SamplingError:
         """Return the noise floor at d; None if it is zero or was not computed up to d."""
         return float(self.noise_floor[d - 1]) or None if d <= len(self.noise_floor) else None
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the error as JSON values."""
+        distances = self.noise_floor.tolist()
+        return {"subspace_distance": distances, "standard_error": self.standard_error}
+
 
 def sampling_error(
     store: EstimateStore,

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT
+from rlreps.experiments.components import draw_image_components
 from rlreps.stats import Sample, Verdict, all_of, at_least
 from rlreps.streaming import RULES
 from rlreps.study import (
@@ -30,7 +31,6 @@ from rlreps.study import (
     Run,
     TableRows,
     design_of,
-    draw_image_components,
     tabulate_summary,
     tabulate_wide,
 )

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from rlreps.errors import require
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, SANGER
 from rlreps.experiments.amid_warmuth_2020.tuning import Contender as Contender
-from rlreps.sources import Observations, load_observations
+from rlreps.experiments.datasets import Observations, load_observations
+from rlreps.experiments.reconstruction import ExactComponents, exact_components
 from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import RULES
 from rlreps.study import (
@@ -29,7 +30,6 @@ from rlreps.study import (
     Run,
     TableRows,
 )
-from rlreps.subspace import ExactComponents, exact_components
 
 SANGER_RATES = (
     *(1e-6, 5e-6, 1e-5, 5e-5, 8e-5, 1e-4, 2e-4, 5e-4, 8e-4, 1e-3, 2e-3, 5e-3),

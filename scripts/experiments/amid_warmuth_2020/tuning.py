@@ -10,17 +10,12 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from rlreps.experiments.amid_warmuth_2020.passes import PassResult, Runs, run_passes
 from rlreps.experiments.amid_warmuth_2020.printed import PAPER_RULES, SANGER
-from rlreps.streaming import (
-    RULES,
-    PassResult,
-    PowerDecay,
-    Runs,
-    StreamingRule,
-    run_passes,
-)
+from rlreps.experiments.reconstruction import loss_from_moments
+from rlreps.streaming import RULES, PowerDecay, StreamingRule
 from rlreps.study import in_path
-from rlreps.subspace import loss_from_moments, second_moments
+from rlreps.subspace import second_moments
 
 RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 """Initial learning rates to choose from. The authors' code has these, and some that grow with k."""

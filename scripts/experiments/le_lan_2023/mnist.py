@@ -21,6 +21,8 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
+from rlreps.experiments.components import draw_image_components
+from rlreps.experiments.datasets import load_images
 from rlreps.experiments.le_lan_2023.images import errors_on_subsets
 from rlreps.experiments.le_lan_2023.pixels import (
     FOLLOWED,
@@ -34,8 +36,8 @@ from rlreps.experiments.le_lan_2023.pixels import (
     fit_stream,
     make_problem,
 )
+from rlreps.experiments.reconstruction import orthonormal_double, reconstruction_errors
 from rlreps.plotting import plot_reconstructions
-from rlreps.sources import load_images
 from rlreps.stats import Interval, Sample, Verdict, aggregate, interval_columns
 from rlreps.study import (
     HALVED,
@@ -52,11 +54,9 @@ from rlreps.study import (
     TableRows,
     Tabulated,
     design_of,
-    draw_image_components,
     falling,
     halved,
 )
-from rlreps.subspace import orthonormal_double, reconstruction_errors
 from rlreps.training import train_population
 from rlreps.typing import DoubleArray
 

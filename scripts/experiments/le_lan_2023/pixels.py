@@ -16,18 +16,20 @@ from jax import Array
 from rlreps import subspace
 from rlreps.encoders import Tabular
 from rlreps.errors import require
+from rlreps.experiments.datasets import MNIST_CHECKSUM, Images
 from rlreps.experiments.le_lan_2023.images import ImageSource, balanced_subsets
-from rlreps.losses import DanskinLissa
-from rlreps.numerics import all_finite, seed_key
-from rlreps.sources import MNIST_CHECKSUM, Images
-from rlreps.streaming import Eigengame, StreamingRule
-from rlreps.subspace import (
+from rlreps.experiments.reconstruction import (
     ExactComponents,
-    components_kept,
     exact_components,
-    fix_signs,
     reconstruction_errors,
     relative_loss,
+)
+from rlreps.losses import DanskinLissa
+from rlreps.numerics import all_finite, seed_key
+from rlreps.streaming import Eigengame, StreamingRule
+from rlreps.subspace import (
+    components_kept,
+    fix_signs,
     second_moments,
 )
 from rlreps.training import (

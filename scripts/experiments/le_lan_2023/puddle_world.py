@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
+from rlreps.experiments.components import aligned_maps
 from rlreps.experiments.le_lan_2023.masked import train_masked
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.plotting import plot_components
@@ -37,7 +38,6 @@ from rlreps.study import (
     Results,
     Run,
     TableRows,
-    aligned_maps,
     in_path,
     own_ground_truth,
     replace_nested,

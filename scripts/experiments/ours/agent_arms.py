@@ -19,17 +19,17 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.app import CustomParts, StartingTorsos, TrainAgents, history, mean_returns, run_job
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
+from rlreps.encoders import Convolutional, Encoder
 from rlreps.envs import Image, Position
 from rlreps.errors import require
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
+from rlreps.experiments.ours.fixed_features import CosineFeatures, TableFeatures, cells_around
 from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, GOALS, MAZES
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.numerics import make_keys
 from rlreps.runs import RunFolder
 from rlreps.study import Run, replace_nested
-from rlreps.successor import Grid
 from rlreps.typing import DoubleArray
 
 SCRATCH, WIDER, EMBEDDING = "from scratch", "wider network", "trainable embedding"
@@ -371,7 +371,7 @@ def torso_of(base: AgentConfig, arena: str, kind: Input, width: int) -> Encoder 
     network = with_sizes(base.encoder, num_features=base.num_features, num_inputs=width)
     if kind == "cosines":
         return CosineFeatures(network, width)
-    places = Grid(BINS).around if arena == CONTROL_ARENA else of_code
+    places = functools.partial(cells_around, BINS) if arena == CONTROL_ARENA else of_code
     return TableFeatures(network, places, _CELLS, width, frozen=kind != "embedding")
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.stats
 from matplotlib.figure import Figure
 
+from rlreps.experiments.components import aligned_maps
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released_rows
 from rlreps.experiments.ours.chains import is_named
 from rlreps.experiments.ours.contestants import CONTROLS, OF_PLANE
@@ -33,7 +34,6 @@ from rlreps.study import (
     Metric,
     Results,
     TableRows,
-    aligned_maps,
     in_path,
 )
 

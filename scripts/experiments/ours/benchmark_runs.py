@@ -27,9 +27,10 @@ from rlreps.experiments.ours.contestants import (
     digest_of_code,
     row_of,
 )
+from rlreps.experiments.ours.released import read_released
 from rlreps.losses import CumulantDifferences
 from rlreps.runs import progress_bar
-from rlreps.study import Frame, Run, in_path, read_released
+from rlreps.study import Frame, Run, in_path
 from rlreps.subspace import orthonormal_basis
 from rlreps.training import Learner, Optimizer, TrainingResult, stack, train_population
 from rlreps.typing import DoubleArray

@@ -14,11 +14,12 @@ from jax import Array
 
 from rlreps import losses
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import cosine_products, lowest_frequencies
+from rlreps.encoders import cosine_products
 from rlreps.envs import load_arena
 from rlreps.errors import InputError, require
 from rlreps.experiments.ours.chain_truths import ChainTruths, Truth
 from rlreps.experiments.ours.contestants import BEHIND, COSINES, COUNTED, FIXED_POINT, TRUTHS, Row
+from rlreps.experiments.ours.fixed_features import lowest_frequencies
 from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.sources import Source, chain_source, matrix_source
 from rlreps.successor import BoxGrid, Grid, cell_moves

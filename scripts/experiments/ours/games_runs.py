@@ -27,6 +27,7 @@ from rlreps.envs import observation_struct
 from rlreps.errors import InputError, TrainingDivergedError, require
 from rlreps.experiments.ours.contestants import digest_of_code, import_instance
 from rlreps.experiments.ours.counted_agents import train_counted
+from rlreps.experiments.ours.released import read_released
 from rlreps.losses import (
     AugmentedLagrangian,
     CumulantDifferences,
@@ -37,7 +38,7 @@ from rlreps.losses import (
     TDLowRank,
 )
 from rlreps.stats import samples_to_reach
-from rlreps.study import Run, read_released
+from rlreps.study import Run
 from rlreps.subspace import RandomizedSVD, spans_of, standardise
 from rlreps.successor import GroundTruth
 from rlreps.typing import DoubleArray

@@ -14,9 +14,9 @@ from jax import Array
 
 from rlreps.batch import Batch, Clip
 from rlreps.encoders import Encoder, Params
-from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.errors import require
 from rlreps.experiments.pfau_2019.responses import explained_shares, extremes, mean_responses
+from rlreps.experiments.pfau_2019.video import BouncingBalls, BouncingBallsState
 from rlreps.numerics import jit, matmul
 from rlreps.typing import DoubleArray
 

@@ -39,7 +39,6 @@ from rlreps.encoders import (
     Params,
     WithConstant,
 )
-from rlreps.envs import BouncingBalls
 from rlreps.experiments.pfau_2019.balls import (
     BallClips,
     BallResponses,
@@ -48,6 +47,7 @@ from rlreps.experiments.pfau_2019.balls import (
     pooled_pixels,
 )
 from rlreps.experiments.pfau_2019.slowness import Draw, Spectra, linear_slow_features, slow_spectra
+from rlreps.experiments.pfau_2019.video import BouncingBalls
 from rlreps.losses import Spin
 from rlreps.numerics import matmul
 from rlreps.operators import Slowness

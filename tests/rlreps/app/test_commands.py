@@ -83,9 +83,7 @@ def test_two_stores_are_compared(rlreps, toy_store, tmp_path):
     assert said[0] == f"distance between {sampled} and {exact}"
     assert 0.0 < float(said[1].split()[1]) < 0.5
     assert out.stat().st_size > 1000
-    error = json.loads(rlreps("successor", "info", exact, "--json"))["error"]
-    assert error["standard_error"] is None
-    assert 0.0 < error["subspace_distance"][4] < 0.5
+    assert json.loads(rlreps("successor", "info", exact, "--json"))["error"] is None
 
 
 @pytest.mark.parametrize("how", ["missing", "incomplete", "corrupt", "metadata"])

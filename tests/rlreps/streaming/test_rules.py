@@ -10,8 +10,7 @@ import scipy.linalg
 
 from rlreps.config import as_json, from_json
 from rlreps.errors import InputError
-from rlreps.streaming import RULES, PowerDecay
-from rlreps.streaming.passes import scan_updates
+from rlreps.streaming import RULES, PowerDecay, scan_updates
 from rlreps.streaming.rules.factor import FactorRule
 from rlreps.subspace import longest_eigenvector_streak, subspace_distance
 

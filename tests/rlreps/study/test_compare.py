@@ -184,9 +184,9 @@ def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refus
     for others, message in {
         (): "expected at least two runs to compare, got 1",
         (finished("unfinished", "train", config, None),): "expected finished runs, got",
-        (finished("start", "quickstart", {}, {}),): "which holds a quickstart",
+        (finished("start", "quickstart", {}, {}),): "which holds a run of quickstart",
         (finished("live", "train-live", live, summary),): "measured against a ground truth",
-        (finished("old", "sweep", swept, {}),): "expected a sweep of this version in ",
+        (finished("old", "sweep", swept, {}),): "expected a run of sweep of this version in ",
         (run, "--out", tmp_path / "file.csv"): "expected a folder to write tables",
     }.items():
         assert message in refused("compare", run, *others)

@@ -12,17 +12,14 @@ width. With walls, at whose edges agents stop, it is proportional to the width. 
 divides each cell into sub-cells for the computation; the result sums over sub-cells.
 """
 
-import dataclasses
 from collections.abc import Generator, Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
 import scipy.sparse
 
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError, require, require_positive
-from rlreps.subspace import Centring, centre_in_place, exact_svd, nested_distances
+from rlreps.errors import InputError, require
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.kernels.matrix import one_step
 from rlreps.successor.measure.kernels.modes import SlowModes, slow_modes
@@ -207,59 +204,3 @@ def _with_row_sums(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
             "less; a smaller discount is better conditioned"
         )
     return np.asarray(rows * scales[:, None])
-
-
-_REMAINING = 4.0 / 3.0
-
-
-class AggregationError(NamedTuple):
-    """The error of the transition method that comes from state aggregation.
-
-    Attributes:
-        entries: Estimated error of each entry, with its sign (method minus truth), [n, n].
-        distances: Estimated subspace distance to the truth of the top-d subspace of the centred
-            matrix, for d = 1, 2, ..., [k].
-    """
-
-    entries: np.ndarray
-    distances: np.ndarray
-
-
-def aggregation_error(
-    environment: PuddleWorld,
-    grid: Grid,
-    settings: TransitionSettings,
-    *,
-    rank: int,
-    centring: Centring = "columns",
-) -> AggregationError:
-    """Extrapolate the error from the matrices at a refinement and at twice the refinement.
-
-    Once the sub-cells' width is below the scale on which rows vary (the noise of a move, 0.01), the
-    error of an entry falls with the square of the width. Doubling the refinement then removes three
-    quarters of the error, so that the error is 4/3 of the change. A subspace distance is quadratic
-    in small errors, and its factor is 16/9. On coarser grids, halving the width reduces the error
-    less than fourfold; the estimate is then too low and gives only the order of magnitude. The
-    function holds both matrices in memory, and the finer one takes some 20 times the work. Use it
-    on small grids: the error on finer grids is smaller.
-
-    Args:
-        environment: The dynamics.
-        grid: The cells.
-        settings: Settings of the matrix whose error is estimated.
-        rank: Largest dimension, k; fewer if the matrix has fewer.
-        centring: Which means are subtracted before the subspaces are computed.
-    """
-    require_positive("rank", rank)
-    finer = dataclasses.replace(settings, refinement=2 * settings.refinement)
-    rows, finer_rows = (
-        TransitionEstimator(environment, grid, each).estimates().rows for each in (settings, finer)
-    )
-    entries = _REMAINING * (rows - finer_rows)
-    bases = []
-    for matrix in (rows, finer_rows):
-        centre_in_place(matrix, centring)
-        bases.append(exact_svd(matrix, min(rank, len(rows)), at_most=True).basis)
-    dimensions = min(basis.shape[1] for basis in bases)
-    distances = nested_distances(*(basis[:, :dimensions] for basis in bases))
-    return AggregationError(entries, np.minimum(_REMAINING**2 * distances, 1.0))

@@ -15,7 +15,6 @@ import numpy as np
 
 from rlreps.config import checked
 from rlreps.errors import InputError
-from rlreps.files import README, write_atomically
 from rlreps.successor.truth.store.format import (
     HALF_DIFFERENCE,
     MatrixStore,
@@ -31,18 +30,6 @@ if TYPE_CHECKING:
     from rlreps.successor.measure.rows import RowEstimates
 
 _TOLERANCE = 1e-5
-
-_README = """\
-A {quantity}: {rows} states (rows) and {columns} tasks (columns), stored by rlreps.
-
-zarr.json         size, and under attributes the settings that determine the matrix
-c/                blocks of rows, raw float32 each with a checksum: a Zarr v3 array
-half_difference/  the same for the difference of two halves of the samples, if it was sampled
-states.npz        what an encoder sees of each state, if that is not its place
-subspace/         principal components and noise floor, once computed; they may be deleted
-Read it: rlreps.successor.load(folder), rlreps.successor.open_store(folder) or zarr.open(folder).
-Use it: rlreps successor info FOLDER, rlreps svd FOLDER, rlreps train FOLDER --out RUN.
-"""
 
 
 @checked
@@ -181,13 +168,7 @@ def create_estimates(
     create = functools.partial(
         create_or_resume, shape=shape, block_rows=block_rows, provenance=provenance
     )
-    new = find_store(path) is None
     matrix = create(path, settings=settings)
-    readme = matrix.path / README
-    # A process may have been killed before it wrote this file.
-    if new or (not readme.exists() and matrix.missing_blocks()):
-        text = _README.format(quantity=settings["quantity"], rows=shape[0], columns=shape[1])
-        write_atomically(readme, text.encode())
     if not sampled:
         return EstimateStore(matrix, None)
     other = {**settings, "quantity": f"half difference of a {settings['quantity']}"}

@@ -284,8 +284,7 @@ def require_place(path: str | Path) -> None:
     """Raise InputError unless the path holds a store, is free or is an empty folder."""
     require_name(path)
     if not (Path(path) / _METADATA_FILE).exists():
-        part = Path(path).name == HALF_DIFFERENCE
-        require_free(path, "a matrix store", own=_LEFT_BY_A_CREATION, part=part)
+        require_free(path, "a matrix store", own=_LEFT_BY_A_CREATION)
 
 
 def find_store(path: str | Path) -> MatrixStore | None:

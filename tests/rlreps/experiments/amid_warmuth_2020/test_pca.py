@@ -13,7 +13,7 @@ from rlreps.experiments.amid_warmuth_2020 import distributed_pca, online_pca, pc
 from rlreps.experiments.amid_warmuth_2020 import learning_rate_sensitivity as sensitivity
 from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, SANGER, Repeated
-from rlreps.sources.datasets import Observations
+from rlreps.experiments.datasets import Observations
 from rlreps.streaming import RULES
 from rlreps.study import Frame, Run
 

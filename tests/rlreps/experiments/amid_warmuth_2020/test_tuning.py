@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 
 from rlreps.experiments.amid_warmuth_2020 import tuning
 from rlreps.experiments.amid_warmuth_2020.tuning import Contender
-from rlreps.subspace.reconstruction import exact_components
+from rlreps.experiments.reconstruction import exact_components
 
 DIGITS = exact_components(np.float32(load_digits().data[:600] / 16))
 

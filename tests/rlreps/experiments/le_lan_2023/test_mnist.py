@@ -8,14 +8,14 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from rlreps.errors import InputError
+from rlreps.experiments.datasets import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, Images, load_images
 from rlreps.experiments.le_lan_2023 import mnist, pixels
 from rlreps.experiments.le_lan_2023.mnist import EXPERIMENT
 from rlreps.experiments.le_lan_2023.pixels import PRESETS, Config
+from rlreps.experiments.reconstruction import reconstruction_errors
 from rlreps.runs.folder import RunFolder
-from rlreps.sources.datasets import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, Images, load_images
 from rlreps.stats import Sample
 from rlreps.study import Results, Run
-from rlreps.subspace.reconstruction import reconstruction_errors
 from rlreps.training import Optimizer
 
 DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)

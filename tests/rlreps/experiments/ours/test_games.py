@@ -31,7 +31,8 @@ from rlreps.experiments.ours.games_runs import (
     released_labels,
     with_objective,
 )
-from rlreps.study import Run, read_released, replace_nested
+from rlreps.experiments.ours.released import read_released
+from rlreps.study import Run, replace_nested
 
 NAMES = tuple(f"{family}-{number}" for family in FAMILIES[:10] for number in (1, 2))
 KEPT = tuple(f"{family}-0" for family in FAMILIES[10:])

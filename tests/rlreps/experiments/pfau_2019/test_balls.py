@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rlreps.encoders import FunctionEncoder
-from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019.balls import (
     BallClips,
@@ -13,6 +12,7 @@ from rlreps.experiments.pfau_2019.balls import (
     make_velocity_functions,
     pooled_pixels,
 )
+from rlreps.experiments.pfau_2019.video import BouncingBalls, BouncingBallsState
 
 VIDEO = BouncingBalls(frame_size=16)
 KEY = jax.random.key(3)

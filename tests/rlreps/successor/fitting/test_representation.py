@@ -423,14 +423,6 @@ def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
         assert (rep.goal(7).rewards == 0.0).all()
 
 
-def test_values_are_fitted_from_returns(corridor_rep, corridor):
-    rewards = np.array([0.0, 1.0, 0.0, 3.0, -1.0])
-    values = (corridor.measure() @ rewards).mean(axis=1)
-    columns = np.tile(np.stack([values, 2.0 - values], axis=1), (3, 1))
-    found = corridor_rep.fit_values(np.tile(np.arange(5), 3), columns)(np.arange(5))
-    np.testing.assert_allclose(found, columns[:5], atol=1e-3)
-
-
 def test_distance_to_a_ground_truth_of_the_same_chain_is_small(corridor_rep, corridor):
     matrix = corridor.measure().mean(axis=1)
     left, values, _ = np.linalg.svd(matrix - matrix.mean(axis=0))
@@ -467,8 +459,7 @@ def test_rewards_of_vectors_are_looked_up_or_regressed():
 def uses_of(rep, seen):
     """A representation, its tasks, and functions that belong to it."""
     task = rep.task(seen, np.arange(40.0) if seen.ndim > 1 else np.float64(seen))
-    values = rep.fit_values(seen, np.arange(40.0))
-    return rep, task, rep.policy(task), rep.policy(task, None), values, rep.potential(seen[0])
+    return rep, task, rep.policy(task), rep.policy(task, None), rep.potential(seen[0])
 
 
 def test_rewards_of_rows_that_the_equations_leave_out_count(monkeypatch):
@@ -608,7 +599,6 @@ def test_observations_and_tasks_that_do_not_fit_are_refused(corridor_rep, rep):
         lambda: corridor_rep.values([0], rep.goal(0)): "a task of this representation",
         lambda: corridor_rep.features([5]): r"in \[0, 5\), got 5",
         lambda: corridor_rep.task([0], [np.inf]): "finite rewards",
-        lambda: corridor_rep.fit_values([0, 1], [0.0, np.nan]): "finite returns",
     }.items():
         with pytest.raises(InputError, match=expected):
             call()

@@ -110,10 +110,6 @@ def test_cells_wholly_inside_a_wall_are_no_states(bins):
     states = np.flatnonzero(~walled(bins))
     np.testing.assert_array_equal(grid.states, states)
     assert grid.num_states == len(states) == bins**2 - {5: 4, 16: 24, 30: 144}[bins]
-    values = np.random.default_rng(0).normal(size=(len(states), 2))
-    shown = grid.on_cells(values)
-    np.testing.assert_array_equal(np.isnan(shown), np.tile(walled(bins)[:, None], (1, 2)))
-    np.testing.assert_array_equal(shown[states], values)
 
 
 def test_ranges_of_cells_are_spelled_and_read():
@@ -133,19 +129,6 @@ def test_samples_are_uniform_over_the_part_of_a_cell_outside_the_walls():
     x, y = np.asarray(points[:count], np.float64).T
     assert scipy.stats.kstest((x - 0.375) / 0.025, "uniform").pvalue > 1e-3
     assert scipy.stats.kstest(16.0 * y - 14.0, "uniform").pvalue > 1e-3
-
-
-def test_a_position_is_interpolated_between_the_centres_of_cells():
-    bins, grid = 20, Grid(20)
-    centres = (np.arange(bins) + 0.5) / bins
-    x, y = (part.ravel() for part in np.meshgrid(centres, centres))
-    # What is bilinear in x and y is met everywhere between the outermost centres.
-    table = 2.0 + 3.0 * x - y + 5.0 * x * y
-    places = np.random.default_rng(0).uniform(centres[0], centres[-1], (200, 2)).astype(np.float32)
-    cells, weights = grid.around(jnp.asarray(places))
-    found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
-    expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_wherever_agents_go_among_walls_their_state_is_at_most_a_cell_away():

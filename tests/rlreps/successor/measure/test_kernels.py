@@ -1,5 +1,6 @@
 """The transition method against brute force, closed forms and rollouts."""
 
+import dataclasses
 import functools
 
 import jax
@@ -12,11 +13,10 @@ from rlreps.envs import PuddleWorld, load_arena
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.kernels import estimator as transition
 from rlreps.successor.measure.kernels import matrix
-from rlreps.successor.measure.kernels.estimator import TransitionEstimator, aggregation_error
+from rlreps.successor.measure.kernels.estimator import TransitionEstimator
 from rlreps.successor.measure.kernels.matrix import one_step
 from rlreps.successor.measure.kernels.solver import factorise
 from rlreps.successor.measure.methods import MonteCarlo
-from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.measure.settings import TransitionSettings
 
 BINS = 16
@@ -193,34 +193,15 @@ def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeyp
     excess = []
     for refinement in (1, 2):
         chosen = TransitionSettings(refinement=refinement, points=256, **settings)
-        rows = TransitionEstimator(world, grid, chosen).rows(np.arange(len(mean)))
-        stated = aggregation_error(world, grid, chosen, rank=10).entries
+        finer = dataclasses.replace(chosen, refinement=2 * refinement)
+        rows, finer_rows = (
+            TransitionEstimator(world, grid, each).rows(np.arange(len(mean)))
+            for each in (chosen, finer)
+        )
+        stated = 4.0 / 3.0 * (rows - finer_rows)  # of an error that falls with the squared width
         excess.append(np.mean(np.square(rows - mean)) - sampling)
         # The estimate may be too low on a grid as coarse as this, but not by more than twofold.
         assert excess[-1] < 4.0 * np.mean(np.square(stated))
         allowed = 16.0 * variance + 9.0 * np.square(stated) + 1e-4
         assert np.mean(np.square(rows - mean) > allowed) < 0.03
     assert excess[1] < excess[0] / 2.0
-
-
-def test_the_aggregation_error_extrapolates_one_that_falls_with_the_squared_width(monkeypatch):
-    rng = np.random.default_rng(3)
-    left, right = (np.linalg.qr(rng.standard_normal((36, 5)))[0] for _ in range(2))
-    truth = (left * (9.0, 7.0, 5.0, 4.0, 3.0)) @ right.T
-    noise = 1e-3 * rng.standard_normal((36, 36))
-
-    class Planted:
-        def __init__(self, environment, grid, settings):
-            self.refinement = settings.refinement
-
-        def estimates(self):
-            return RowEstimates(truth + noise / self.refinement**2)
-
-    monkeypatch.setattr(transition, "TransitionEstimator", Planted)
-    settings = TransitionSettings(horizon=5, discount=0.9)
-    found = aggregation_error(load_arena("sutton"), Grid(6), settings, rank=5)
-    np.testing.assert_allclose(found.entries, noise, rtol=1e-9, atol=1e-12)
-    bases = [np.linalg.svd(m - m.mean(axis=0))[0] for m in (truth + noise, truth)]
-    for d in range(1, 6):
-        kept = np.sum(np.square(bases[0][:, :d].T @ bases[1][:, :d]))
-        assert found.distances[d - 1] == pytest.approx(1.0 - kept / d, rel=0.05)

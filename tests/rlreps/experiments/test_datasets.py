@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from rlreps.errors import InputError
-from rlreps.sources.datasets import (
+from rlreps.experiments.datasets import (
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,

@@ -15,7 +15,7 @@ from jax import Array
 
 from rlreps.errors import require, require_positive
 from rlreps.numerics import PRNG, compile_once
-from rlreps.streaming.rules.base import StreamingRule
+from rlreps.streaming import StreamingRule, scan_updates
 from rlreps.typing import DoubleArray
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -154,14 +154,6 @@ def run_passes(
         own.append([[evaluate(one) for one in run] for run in before] if workers > 1 else alone)
     seen = interval * np.arange(len(seconds), dtype=np.int64)
     return PassResult(seen, np.asarray(seconds), np.asarray(own), np.asarray(combined), components)
-
-
-def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
-    """Update on rows [n, features] in order, n a multiple of an update's rows."""
-    if rows_per_update == 1:
-        return rule.update_each(state, rows)
-    batches = rows.reshape(-1, rows_per_update, rows.shape[1])
-    return jax.lax.scan(lambda state, batch: (rule.update(state, batch), None), state, batches)[0]
 
 
 def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -9,9 +9,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from rlreps.numerics import matmul
-from rlreps.subspace.centring import second_moments
-from rlreps.subspace.metrics import orthonormal_basis
-from rlreps.subspace.svd import relative_tolerance
+from rlreps.subspace import orthonormal_basis, relative_tolerance, second_moments
 from rlreps.typing import ArrayLike, DoubleArray
 
 

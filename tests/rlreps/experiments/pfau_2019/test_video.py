@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlreps.envs import BouncingBalls, BouncingBallsState
+from rlreps.experiments.pfau_2019.video import BouncingBalls, BouncingBallsState
 
 NO_KEY, WAIT = jax.random.key(0), jnp.zeros((), jnp.int32)
 step = jax.jit(BouncingBalls.step)

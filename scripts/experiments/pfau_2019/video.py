@@ -14,14 +14,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlreps.envs.core import (
-    MOST_PIXELS,
-    ArenaError,
-    TimeStep,
-    check_count,
-    check_range,
-    pytree_dataclass,
-)
+from rlreps.config import configurable, interval, positive
+from rlreps.envs import TimeStep
+from rlreps.errors import InputError
 
 EVENTS_PER_BALL = 100
 """Largest number of collisions per ball in a frame; valid parameters come nowhere near it."""
@@ -52,7 +47,7 @@ class BouncingBallsState(NamedTuple):
     steps: jax.Array
 
 
-@pytree_dataclass(static=("num_balls", "frame_size", "max_steps"))
+@configurable
 @dataclass(frozen=True, kw_only=True)
 class BouncingBalls:
     """Equal hard discs in the unit square, without friction; an agent can only watch.
@@ -73,25 +68,18 @@ class BouncingBalls:
         max_steps: steps after which an episode is truncated; None for never.
 
     Raises:
-        ArenaError: a value outside its range, or too little room for the balls.
+        InputError: a value outside its range, or too little room for the balls.
     """
 
-    num_balls: int = 3
-    radius: float = 0.12
-    speed: float = 0.03
-    frame_size: int = 64
-    max_steps: int | None = None
+    num_balls: int = positive(3)
+    radius: float = interval("(0, 0.25]", 0.12)
+    speed: float = interval("(0, 1]", 0.03)
+    frame_size: int = positive(64, most=1024)
+    max_steps: int | None = positive(None)
 
     def __post_init__(self) -> None:
-        check_count(self.num_balls, "num_balls")
-        check_count(self.frame_size, "frame_size", most=MOST_PIXELS)
-        check_count(self.max_steps, "max_steps", optional=True)
-        radius = check_range(self.radius, "radius", lambda r: 0.0 < r <= 0.25, "to be in (0, 0.25]")
-        speed = check_range(self.speed, "speed", lambda s: 0.0 < s <= 1.0, "to be in (0, 1]")
-        object.__setattr__(self, "radius", radius)
-        object.__setattr__(self, "speed", speed)
-        if not isinstance(radius, jax.Array):
-            _check_room(self.num_balls, radius)
+        if not isinstance(self.radius, jax.Array):
+            _check_room(self.num_balls, self.radius)
 
     @property
     def num_actions(self) -> int:
@@ -245,7 +233,7 @@ def _bounce(x: jax.Array, v: jax.Array, happens: jax.Array) -> jax.Array:
 
 
 def _check_room(num_balls: int, radius: float) -> None:
-    """Raise ``ArenaError`` if drawing balls until none overlap might take too many draws.
+    """Raise an ``InputError`` if drawing balls until none overlap might take too many draws.
 
     If i balls do not overlap, the centre of the next ball must avoid i discs of twice the radius.
     So the chance that none overlap is at least the product of 1 - i · π (2 r)² / (1 - 2 r)².
@@ -255,7 +243,7 @@ def _check_room(num_balls: int, radius: float) -> None:
     for others in range(num_balls):
         chance *= max(1.0 - others * spoilt, 0.0)
     if chance < LEAST_ACCEPTANCE:
-        raise ArenaError(
+        raise InputError(
             "expected balls so few or small that they are free of overlap in 1 % of random "
             f"draws by the union bound, got num_balls={num_balls} with radius={radius!r}"
         )

@@ -4,7 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.encoders import MLP, CosineFeatures, TableFeatures, lowest_frequencies
+from rlreps.encoders import MLP
+from rlreps.experiments.ours.fixed_features import (
+    CosineFeatures,
+    TableFeatures,
+    cells_around,
+    lowest_frequencies,
+)
 
 
 def two_rows(inputs):
@@ -40,3 +46,16 @@ def test_the_cosines_are_those_of_the_lowest_frequencies():
     correlations = np.abs(np.corrcoef(np.asarray(features).T, waves.T)[:7, 7:])
     np.testing.assert_allclose(correlations.max(axis=1), 1.0, atol=1e-4)
     np.testing.assert_allclose(correlations.max(axis=0), 1.0, atol=1e-4)
+
+
+def test_a_position_is_interpolated_between_the_centres_of_cells():
+    bins = 20
+    centres = (np.arange(bins) + 0.5) / bins
+    x, y = (part.ravel() for part in np.meshgrid(centres, centres))
+    # What is bilinear in x and y is met everywhere between the outermost centres.
+    table = 2.0 + 3.0 * x - y + 5.0 * x * y
+    places = np.random.default_rng(0).uniform(centres[0], centres[-1], (200, 2)).astype(np.float32)
+    cells, weights = cells_around(bins, jnp.asarray(places))
+    found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
+    expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
+    np.testing.assert_allclose(found, expected, atol=1e-4)

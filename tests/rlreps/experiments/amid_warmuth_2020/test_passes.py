@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
+from rlreps.experiments.amid_warmuth_2020 import passes
+from rlreps.experiments.amid_warmuth_2020.passes import Runs, run_passes
 from rlreps.numerics import compile_once
 from rlreps.streaming import (
     ImplicitKrasulina,
     IncrementalPCA,
     Oja,
     PowerDecay,
-    Runs,
     mean_then_qr,
-    passes,
-    run_passes,
 )
 
 FEATURES, K = 6, 2

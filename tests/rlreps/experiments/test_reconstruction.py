@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-from rlreps.subspace.reconstruction import exact_components, reconstruction_errors
+from rlreps.experiments.reconstruction import exact_components, reconstruction_errors
 
 DIGITS = (load_digits().images[:600].reshape(600, 64) / 16).astype(np.float32)
 
