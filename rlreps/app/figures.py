@@ -28,6 +28,7 @@ from rlreps.plotting.maps import cell_means
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
+from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.states import environment_of
@@ -196,6 +197,29 @@ def rotated(features: Array | np.ndarray, basis: np.ndarray) -> tuple[np.ndarray
     """Rotate features [n, d] within their span onto a basis [n, k]; return |cosines| [k] too."""
     aligned = np.asarray(subspace.align(features, basis))
     return aligned, np.abs(np.sum(aligned * basis, axis=0))
+
+
+def draw_coverage(run_folder: Path, out: Path, coordinates: tuple[int, ...] = (0, 1)) -> Path:
+    """Draw how many observations in the data of a fit lie in each part of the world.
+
+    Args:
+        run_folder: Folder of the fit, to indices of states or to vectors.
+        out: Figure file (.png, .svg or .pdf).
+        coordinates: One or two coordinates of the vectors, counted from 0.
+
+    Raises:
+        InputError: If the folder holds no fit, or its observations have no such coordinates.
+    """
+    plotting.require_figure(out)
+    seen = SuccessorRepresentation.load(run_folder).solution.recorded.observation
+    if seen.ndim == 1:
+        return plotting.save_figure(plotting.plot_coverage(seen, names=["state"]), out)
+    require(seen.ndim == 2, "indices of states or vectors", f"observations {seen.shape[1:]}")
+    chosen, count = coordinates[: seen.shape[1]], seen.shape[1]
+    known = 1 <= len(chosen) <= 2 and all(0 <= each < count for each in chosen)
+    require(known, f"one or two coordinates in [0, {count})", coordinates)
+    names = [f"coordinate {each}" for each in chosen]
+    return plotting.save_figure(plotting.plot_coverage(seen[:, list(chosen)], names=names), out)
 
 
 def draw_curves(runs: tuple[Path, ...], out: Path) -> Path:

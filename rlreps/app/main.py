@@ -92,6 +92,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "app.figures:draw_components",
         "Draw principal components, true and learned.",
     ),
+    "plot coverage": ("app.figures:draw_coverage", "Draw where the data of a fit were."),
     "plot spectrum": ("app.figures:draw_spectrum", "Draw the singular values of a store."),
     "plot curves": ("app.figures:draw_curves", "Draw the learning curves of training runs."),
     "explore": (

@@ -10,6 +10,7 @@ from .lines import Panel as Panel
 from .lines import over_runs as over_runs
 from .lines import plot_panels as plot_panels
 from .maps import plot_components as plot_components
+from .maps import plot_coverage as plot_coverage
 from .maps import plot_pairs as plot_pairs
 from .maps import plot_slices as plot_slices
 from .puddle_world import plot_environment as plot_environment

@@ -5,11 +5,12 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -17,8 +18,10 @@ from rlreps.envs.puddle_world import PuddleWorld
 from rlreps.errors import require, require_positive
 from rlreps.plotting.puddle_world import draw_outlines
 from rlreps.plotting.style import (
+    MISSING,
     MUTED,
     OKABE_ITO,
+    plain_log_ticks,
     signed_colormap,
     styled,
 )
@@ -214,6 +217,46 @@ def _spell_slice(
         told = known[index] if 0 <= index < len(known) else f"{name} {number:.3g}"
         parts += [told] if told else []
     return ", ".join(parts)
+
+
+@styled
+def plot_coverage(points: ArrayLike, *, names: Sequence[str] = ()) -> Figure:
+    """Draw where data were: the number of observations in each cell.
+
+    Args:
+        points: Observations at one coordinate [n] (or indices of states), or two [n, 2].
+        names: Names of the coordinates.
+
+    Raises:
+        InputError: For points of another shape.
+    """
+    places = np.asarray(points)
+    shape = places.shape
+    places = places[:, None] if places.ndim == 1 else places
+    fits = places.ndim == 2 and 1 <= places.shape[1] <= 2
+    require(fits, "points [n] or [n, 2]", shape)
+    along = places.shape[1]
+    grid = BoxGrid.spanning(places, names, most=400 if along == 1 else 40)
+    visits = np.bincount(grid.cell(places), minlength=grid.num_cells)
+    figure = Figure(figsize=(5.0, 4.0))
+    axes = figure.add_subplot()
+    axes.set_xlabel(grid.names[0])
+    if along == 1:
+        axes.bar(grid.centres()[:, 0], visits, grid.cell_widths[0], color=OKABE_ITO[0])
+        axes.set_ylabel("observations")
+        return figure
+    axes.set_ylabel(grid.names[1])
+    image = axes.imshow(
+        np.ma.masked_equal(visits.reshape(grid.bins[::-1]), 0),
+        origin="lower",
+        extent=(grid.low[0], grid.high[0], grid.low[1], grid.high[1]),
+        aspect="auto",
+        norm=LogNorm(1, max(2, int(visits.max()))),
+        cmap=matplotlib.colormaps["viridis"].with_extremes(bad=MISSING),
+    )
+    bar = figure.colorbar(image, ax=axes, label="observations (grey: none)")
+    plain_log_ticks(bar.ax.yaxis)
+    return figure
 
 
 @styled

@@ -133,6 +133,7 @@ EVERY_COMMAND = {
     "agent render": "{run} --out {folder}",
     "plot env": "--out {figure}",
     "plot components": "{store} --runs {run} --d 2 --out {figure}",
+    "plot coverage": "{run} --out {figure}",
     "plot spectrum": "{store} --rank 3 --out {figure}",
     "plot curves": "{run} --out {figure}",
     "explore": "{store} {run} --out {page}",

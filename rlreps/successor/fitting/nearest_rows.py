@@ -111,8 +111,7 @@ class NearestRows:
 def _episode_starts(rows: Steps) -> np.ndarray:
     """Tell whether a row does not go on from the row before, [N]."""
     before, here = rows.next_observation[:-1], rows.observation[1:]
-    jumps = [
-        (before[some] != here[some]).reshape(len(here[some]), -1).any(axis=1)
-        for some in blocks_of(len(here), rows.observation[0].size)
-    ]
-    return np.concatenate([[True], *jumps]) | np.append(True, rows.terminated[:-1])
+    starts = np.append(True, rows.terminated[:-1])
+    for some in blocks_of(len(here), rows.observation[0].size):
+        starts[1:][some] |= (before[some] != here[some]).reshape(len(here[some]), -1).any(axis=1)
+    return starts

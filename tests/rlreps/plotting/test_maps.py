@@ -18,6 +18,7 @@ from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc
 from rlreps.errors import InputError
 from rlreps.plotting import (
     plot_components,
+    plot_coverage,
     plot_environment,
     plot_extremes,
     plot_policy_and_value,
@@ -120,6 +121,25 @@ class TestComponents:
         assert image.get_extent() == [-0.5, 3.5, 4.0, 8.0]
         with pytest.raises(InputError, match="bins, grid or coordinates"):
             plot_components({"a": np.zeros((5, 1))}, coordinates=coordinates, bins=2)
+
+
+def test_coverage_counts_points_and_leaves_empty_cells_grey():
+    points = np.repeat([[0.0, 1.0], [2.0, 1.0], [4.0, 3.0]], [1, 10, 100], axis=0)
+    figure = plot_coverage(points, names=("x", "speed"))
+    axes, _ = figure.axes
+    visits = axes.images[0].get_array().filled(0)
+    np.testing.assert_array_equal(visits, [[1, 10, 0], [0, 0, 100]])
+    assert np.allclose(colour_at(figure, axes, 4.0, 1.0), to_rgb(MISSING), atol=HALF)
+    assert {"x", "speed"} <= {*texts(figure).splitlines()}
+    bars = plot_coverage(np.array([0, 3, 3, 1])).axes[0].patches
+    assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in bars] == [
+        (0.0, 1),
+        (1.0, 1),
+        (2.0, 0),
+        (3.0, 2),
+    ]
+    with pytest.raises(InputError, match=r"points \[n\] or \[n, 2\], got \(4, 3\)"):
+        plot_coverage(np.zeros((4, 3)))
 
 
 class TestEnvironment:

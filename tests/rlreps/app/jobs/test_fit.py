@@ -52,6 +52,9 @@ def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
     page = (run / "report.html").read_text(encoding="utf-8")
     assert html.escape(quality.warnings()[0]) in page
     assert (run / "figures" / "quality.png").stat().st_size > 1000
+    figure = tmp_path / "coverage.png"
+    rlreps("plot", "coverage", run, "--out", figure)
+    assert figure.stat().st_size > 1000
     few = tmp_path / "few.npz"
     with np.load(file) as arrays:
         names = ("observations", "actions", "terminals")
