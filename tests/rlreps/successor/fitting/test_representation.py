@@ -218,7 +218,10 @@ def test_rewards_of_actions_alone_are_warned_of(continuous, share, told):
     actions = rng.uniform(-1.0, 1.0, (n, 1)) if continuous else rng.integers(3, size=n)
     box = {"action_low": [-1.0], "action_high": [1.0]} if continuous else {"num_actions": 3}
     data = Transitions(
-        observation=places[:-1], action=actions, next_observation=places[1:], terminated=never,
+        observation=places[:-1],
+        action=actions,
+        next_observation=places[1:],
+        terminated=never,
         **box,
     )
     costs = -0.1 * np.square(actions.reshape(n))
