@@ -46,8 +46,11 @@ RELATIVE_RATE = 0.5
 LEAST_SHARE = 0.05
 """Least variance along component k that the default η0 assumes, over (total variance / k)."""
 
-_ZERO_SHARE = 1e-12
-"""Variances below this share of the total count as zero."""
+_ZERO_SHARE = 1e2
+"""Variances below this share of the total, in squared units of rounding, count as zero."""
+
+_RESOLVED_SHARE = 1e3
+"""Least share that updates resolve, in squared units of rounding of their precision."""
 
 INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 """Size of implicit Krasulina's initial entries; its rate is in units of their squares."""
@@ -203,7 +206,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             order = random.permutation(len(in_turn))
             some = model.units.relative(_dense(X, order[:ROWS_AT_ONCE]))
             total, least = _variances(some, k)
-            self._warn_of_small(k, least / max(total, TINY))
             rate = self._rate(model, total, least)
             per_update = self._rows_per_update(k)
             basis = model.components
@@ -221,6 +223,9 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             for chosen in _blocks(in_turn, 1):
                 rows = model.units.relative(_dense(X, chosen))
                 moments, components = take_in(moments, components, basis, rows, fading=0.0)
+            # The first rows may lack what is large in others.
+            total = max(total, moments.total_variance, TINY)
+            self._warn_of_small(k, least / total, float(np.finfo(X.dtype).eps))
             self._accept(model._replace(moments=moments, components=components))
         return self
 
@@ -319,16 +324,16 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         components = np.zeros((k, X.shape[1]))
         return Model(self.rule, units, state, no_moments(X.shape[1], k), components)
 
-    def _warn_of_small(self, k: int, share: float) -> None:
-        """Warn of a k-th component with a share of the variance that default rates do not find."""
-        default = self.learning_rate is None and RULES[self.rule].needs_learning_rate
+    def _warn_of_small(self, k: int, share: float, rounding: float) -> None:
+        """Warn of a k-th component with a share of the variance that the rule may not find."""
+        least = _RESOLVED_SHARE * float(jnp.finfo(jnp.zeros(()).dtype).eps) ** 2
+        what, remedy = "updates do not resolve", "scale the columns alike"
+        if self.learning_rate is None and RULES[self.rule].needs_learning_rate:
+            what = f"{self.rule} may not find at its default learning rate"
+            least, remedy = LEAST_SHARE / k, f"{remedy}, or take rule='incremental_pca'"
         # All components always include the smallest.
-        if default and self.n_components is not None and _ZERO_SHARE < share < LEAST_SHARE / k:
-            warn_user(
-                f"component {k} has {share:.1e} of the total variance, which {self.rule} may not "
-                "find at its default learning rate: scale the columns alike, or take "
-                "rule='incremental_pca'"
-            )
+        if self.n_components is not None and _ZERO_SHARE * rounding**2 < share < least:
+            warn_user(f"component {k} has {share:.1e} of the total variance, which {what}: {remedy}")
 
     def _rate(self, model: Model, total_variance: float, least: float) -> PowerDecay:
         """Return the learning rate, given the total variance and the k-th component's variance.
@@ -445,5 +450,4 @@ def _variances(rows: DoubleArray, k: int) -> tuple[float, float]:
     total = float(np.square(centred).sum()) / len(rows)
     if k > min(rows.shape):
         return total, 0.0
-    gram = centred @ centred.T if len(rows) < rows.shape[1] else centred.T @ centred
-    return total, float(np.linalg.eigvalsh(gram)[-k]) / len(rows)
+    return total, float(np.linalg.svd(centred, compute_uv=False)[k - 1]) ** 2 / len(rows)

@@ -18,9 +18,10 @@ from rlreps.config import as_json, checked, interval, positive
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import InputError, describe_differences, require, require_memory
+from rlreps.errors import InputError, describe_differences, require, require_memory, warn_user
 from rlreps.numerics import PRNG
 from rlreps.sources.live import puddle_world_source
+from rlreps.subspace.metrics import subspace_distance
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.measure.settings import LONGEST_HORIZON
 from rlreps.successor.truth.ground_truth import GroundTruth
@@ -35,6 +36,9 @@ from rlreps.training.stored import Problem
 KIND = "train-live"
 
 _TARGET_SEED = 0
+
+_MOST_ERROR = 0.005
+"""Largest subspace distance of the target from that of all functions without a warning."""
 
 
 @checked
@@ -65,7 +69,7 @@ class LiveConfig:
     discount: float = interval("(0, 1)", 0.99)
     rollouts: int = positive(1)
     count_start: bool = True
-    target_tasks: int = positive(4096)
+    target_tasks: int = positive(16_384)
 
     def __post_init__(self) -> None:
         rows = self.training.rows
@@ -163,6 +167,10 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
 
     Raises:
         InputError: If the store cannot be read, or d exceeds its size or rank.
+
+    Warns:
+        FitWarning: If two halves of the functions say that the target's own sampling error exceeds
+            0.005.
     """
     d, states = config.training.num_features, store.shape[0]
     most = min(states - 1, config.target_tasks)
@@ -173,9 +181,19 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     key = jax.random.key(_TARGET_SEED, impl=PRNG)
     columns = np.asarray(cumulant_matrix(config.cumulants, key, centres, config.target_tasks))
     matrix = np.concatenate([rows @ columns for _, rows in centred(StoreBlocks(store)).blocks()])
+    svd = RandomizedSVD(rank=d)
+    if config.target_tasks >= 2 * d:
+        bases = [svd.decompose(matrix[:, half::2]).basis for half in range(2)]
+        # Each half has twice the whole target's error, and so has the other.
+        error = float(subspace_distance(*map(jnp.asarray, bases))) / 4.0
+        if error > _MOST_ERROR:
+            warn_user(
+                f"the target of {config.target_tasks:,} functions is itself about {error:.1g} from "
+                "that of all functions: take more target_tasks, or another number of features"
+            )
     return GroundTruth(
         coordinates=jnp.asarray(centres),
         matrix=jnp.asarray(matrix),
-        principal=RandomizedSVD(rank=d).decompose(matrix),
+        principal=svd.decompose(matrix),
         settings=store.settings,
     )

@@ -74,7 +74,7 @@ def test_live_starts_lie_outside_the_walls_and_their_target_has_the_stores_state
     free = jax.vmap(Grid(1).within(world).is_free)(batch.inputs)
     assert free.all()
     training = TrainingConfig(num_features=3)
-    config = LiveConfig(arena="two_room", training=training, target_tasks=8)
+    config = LiveConfig(arena="two_room", training=training, target_tasks=4_096)
     truth = live_ground_truth(config, open_estimates(stores("transition")).matrix)
     assert truth.num_states == len(truth.coordinates) == STATES
 

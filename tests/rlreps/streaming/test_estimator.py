@@ -292,6 +292,31 @@ except ImportError as error:
     assert "rlreps[sklearn]" in found.stdout
 
 
+@pytest.mark.parametrize("spread", [1e6, 1e7, 1e8])
+@pytest.mark.parametrize("rule", ["implicit_krasulina", "oja", "incremental_pca"])
+def test_a_column_of_large_numbers_is_warned_of(spread, rule):
+    rows = np.random.default_rng(0).normal(size=(2_000, 6)) * [spread, 4.0, 3.0, 0.5, 0.5, 0.5]
+    with pytest.warns(FitWarning, match=r"component 3 has .* of the total variance"):
+        StreamingPCA(3, rule=rule, random_state=0).fit(rows)
+
+
+@pytest.mark.parametrize("rule", ["implicit_krasulina", "incremental_pca"])
+def test_one_row_of_large_numbers_is_warned_of_wherever_it_is(rule):
+    rows = np.random.default_rng(0).normal(size=(3_000, 6)) * [4.0, 3.0, 2.0, 0.5, 0.5, 0.5]
+    for index in (0, 1_500, 2_999):
+        changed = rows.copy()
+        changed[index] *= 1e9
+        with pytest.warns(FitWarning, match=r"component 3 has .* of the total variance"):
+            StreamingPCA(3, rule=rule, random_state=0).fit(changed)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_low_rank_have_no_small_component(dtype):
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(2_000, 2)) @ rng.normal(size=(2, 6))).astype(dtype)
+    StreamingPCA(4, random_state=0).fit(rows)  # Warnings are errors.
+
+
 def test_a_component_too_small_for_the_default_rate_is_warned_of():
     rows = np.random.default_rng(0).normal(size=(500, 6)) * [300.0, 10.0, 8.0, 0.3, 0.3, 0.3]
     with pytest.warns(FitWarning, match=r"component 3 has .* of the total variance"):

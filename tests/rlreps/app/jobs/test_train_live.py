@@ -9,11 +9,14 @@ from rlreps.app.job import run_job
 from rlreps.app.jobs.train_live import LiveConfig, TrainLive, live_ground_truth
 from rlreps.cumulants import CUMULANTS, cumulant_matrix
 from rlreps.encoders import FourierMLP
-from rlreps.errors import InputError
+from rlreps.errors import FitWarning, InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Optimizer
 from rlreps.training.config import TrainingConfig
+
+# Second and third components of the toy store are nearly alike.
+pytestmark = pytest.mark.filterwarnings("ignore:the target of")
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
@@ -26,7 +29,7 @@ TRAINING = TrainingConfig(
     evaluate_every=40,
     checkpoint_every=40,
 )
-CONFIG = LiveConfig(training=TRAINING, horizon=60, discount=0.9, target_tasks=512)
+CONFIG = LiveConfig(training=TRAINING, horizon=60, discount=0.9, target_tasks=4_096)
 """Of the process behind the toy store."""
 
 
@@ -61,13 +64,19 @@ def test_the_target_is_the_subspace_of_the_centred_measure_times_the_cumulants(t
         CUMULANTS[name](),
         jax.random.key(0, impl="threefry2x32"),
         np.asarray(truth.coordinates),
-        512,
+        CONFIG.target_tasks,
     )
     columns = (measure - measure.mean(axis=0)) @ np.asarray(functions, np.float64)
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
     np.testing.assert_allclose(truth.principal.singular_values, values[:3], rtol=1e-4)
     overlap = left[:, :3].T @ truth.principal.basis
     np.testing.assert_allclose(np.linalg.svd(overlap, compute_uv=False), 1.0, atol=1e-4)
+
+
+def test_a_target_of_few_functions_is_warned_of(toy_store):
+    # Another target of 16 functions has these components only roughly.
+    with pytest.warns(FitWarning, match="the target of 16 functions is itself about 0"):
+        live_ground_truth(configured(target_tasks=16), open_store(toy_store))
 
 
 @pytest.mark.integration
