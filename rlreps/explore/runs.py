@@ -16,6 +16,7 @@ from rlreps.app.evaluate import (
 )
 from rlreps.app.figures import labelled, rotated
 from rlreps.app.jobs.train import KIND as TRAIN
+from rlreps.app.jobs.train_live import KIND as LIVE
 from rlreps.errors import InputError, reason_of, require
 from rlreps.explore.page import Arrays, MapGrid
 from rlreps.files import DAMAGED, read_array
@@ -38,7 +39,7 @@ def find_sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
             stores.append(path)
             continue
         folder = RunFolder(path)
-        if folder.kind in (TRAIN, SUCCESSOR):
+        if folder.kind in (TRAIN, LIVE, SUCCESSOR):
             runs.append(path)
         elif find_store(path / STORE) is not None:
             stores.append(path / STORE)
@@ -97,6 +98,10 @@ def add_run(
         InputError: If the run does not fit the matrix, or has no checkpoint.
     """
     curve = None
+    if folder.kind == LIVE:
+        measured, own = folder.config["target"], None if matrix is None else matrix["checksum"]
+        same = measured is not None and measured["checksum"] == own
+        require(same, f"the store against which {folder.path} was measured", "another")
     # A run's recorded features and its curve belong to its own states and components.
     elsewhere = trained_elsewhere(folder, matrix)
     if elsewhere:

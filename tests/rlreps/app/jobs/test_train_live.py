@@ -73,6 +73,17 @@ def test_the_target_is_the_subspace_of_the_centred_measure_times_the_cumulants(t
     np.testing.assert_allclose(np.linalg.svd(overlap, compute_uv=False), 1.0, atol=1e-4)
 
 
+@pytest.mark.integration
+def test_explore_shows_a_run_beside_the_store_that_it_was_measured_against(
+    finished, toy_store, rlreps, refused, tmp_path
+):
+    page = tmp_path / "page.html"
+    rlreps("explore", toy_store, finished[0], "--out", page)
+    assert f'"{finished[0].name}"' in page.read_text(encoding="utf-8")
+    said = refused("explore", finished[0], "--out", tmp_path / "other.html")
+    assert said.startswith("expected a store to compare")
+
+
 def test_a_target_of_few_functions_is_warned_of(toy_store):
     # Another target of 16 functions has these components only roughly.
     with pytest.warns(FitWarning, match="the target of 16 functions is itself about 0"):
