@@ -108,10 +108,11 @@ def stored_problem(config: TrainingConfig, store: MatrixStore, truth: GroundTrut
     needs_population = config.objective.needs_population
     widths = truth.cell_widths if config.states == "uniform" else None
     if config.states == "uniform":
-        start = str(truth.settings.get("start", ""))
         # If a wall covers part of a cell, a position drawn inside the cell may not be a state.
-        allowed = widths is not None and "outside the walls" not in start
-        require(allowed, "cells without walls, for states anywhere inside them", start)
+        walls = "outside the walls" in str(truth.settings.get("start", ""))
+        allowed = widths is not None and not walls
+        got = "walls: take states centres" if walls else "states without cells"
+        require(allowed, "cells without walls, for states anywhere inside them", got)
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
         whole = matrix_source(
