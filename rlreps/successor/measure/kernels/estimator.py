@@ -8,8 +8,9 @@ With the first step F and the chain P of ``OneStep``,
 and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. Besides quadrature, the only approximation is state
 aggregation: a step from a cell starts from the distribution of all agents that enter the cell, not
 from the agent's own position. Without walls, the error is proportional to the square of the cells'
-width. With walls, at whose edges agents stop, it is proportional to the width. ``refinement``
-divides each cell into sub-cells for the computation; the result sums over sub-cells.
+width. With walls, at whose edges agents stop, it is proportional to the width. Both need noise:
+without it, agents that start in one sub-cell never part, and components can be wrong at any width.
+``refinement`` divides each cell into sub-cells for the computation; the result sums over sub-cells.
 """
 
 from collections.abc import Generator, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 import scipy.sparse
 
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, warn_user
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.kernels.matrix import one_step
 from rlreps.successor.measure.kernels.modes import SlowModes, slow_modes
@@ -39,6 +40,8 @@ _CUT_TOLERANCE = 1e-7
 _STEP_TOLERANCE = 1e-5
 _ROUNDING = 1e-3
 _LONGEST_SINGLE_PRECISION = 1000.0
+_LEAST_NOISE = 0.05
+"""Standard deviation of a move, in widths of a sub-cell, below which aggregation is warned of."""
 
 
 class TransitionEstimator(RowEstimator):
@@ -54,12 +57,21 @@ class TransitionEstimator(RowEstimator):
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
-        """Count the transitions and factorise."""
+        """Count the transitions and factorise.
+
+        Warns:
+            FitWarning: If the noise of moves is below 0.05 of the width of a sub-cell.
+        """
         self._grid = grid = grid.within(environment)
         self._settings, self.num_starts = settings, grid.num_states
         # Terms from the first step on; the start itself is added separately.
         self._terms = settings.steps_ahead
         fine = Grid(grid.bins * settings.refinement, grid.walls)
+        if environment.noise * fine.bins < _LEAST_NOISE:
+            warn_user(
+                f"the noise of moves, {environment.noise:g}, is far below the width of a sub-cell, "
+                f"{1.0 / fine.bins:.2g}: components can be wrong; take rollouts, the default method"
+            )
         steps = one_step(environment, fine, points=settings.points, seed=settings.seed)
         self._first = _starts(grid, fine.bins, steps.free) @ steps.first
         self._ends = _ends(grid, fine) if grid.walls else None

@@ -10,6 +10,7 @@ import scipy.sparse
 from scipy.stats import norm
 
 from rlreps.envs import PuddleWorld, load_arena
+from rlreps.errors import FitWarning
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.kernels import estimator as transition
 from rlreps.successor.measure.kernels import matrix
@@ -176,6 +177,13 @@ def test_rows_have_the_same_bits_whichever_are_asked_for_together(monkeypatch):
 
 
 @pytest.mark.integration
+def test_moves_without_noise_are_warned_of():
+    still = dataclasses.replace(load_arena("sutton"), noise=0.0)
+    settings = TransitionSettings(horizon=2, discount=0.9, points=64)
+    with pytest.warns(FitWarning, match="noise of moves, 0, is far below the width"):
+        TransitionEstimator(still, Grid(4), settings)
+
+
 def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeypatch):
     arena = "two_room"
     world = load_arena(arena)
