@@ -176,7 +176,6 @@ def test_rows_have_the_same_bits_whichever_are_asked_for_together(monkeypatch):
         assert estimates.rows.dtype == np.float32
 
 
-@pytest.mark.integration
 def test_moves_without_noise_are_warned_of():
     still = dataclasses.replace(load_arena("sutton"), noise=0.0)
     settings = TransitionSettings(horizon=2, discount=0.9, points=64)
@@ -184,6 +183,7 @@ def test_moves_without_noise_are_warned_of():
         TransitionEstimator(still, Grid(4), settings)
 
 
+@pytest.mark.integration
 def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeypatch):
     arena = "two_room"
     world = load_arena(arena)
