@@ -53,6 +53,7 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
         return
     yield description
     if error is None:
+        require(figure is None, "a complete store with sampling noise, for --figure", str(store))
         return
     yield "noise floor: subspace distance of the leading d components from the truth"
     yield from _by_dimension(error.noise_floor.tolist())

@@ -53,7 +53,8 @@ def find_sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
         dict.fromkeys(store if is_released(store) else store.resolve() for store in stores)
     )
     if not stores:
-        place = trained_store(RunFolder(runs[0])) if RunFolder(runs[0]).kind == TRAIN else None
+        trained = [folder for folder in map(RunFolder, runs) if folder.kind == TRAIN]
+        place = trained_store(trained[0]) if trained else None
         require(place is not None, f"a store to compare {runs[0]} with", "none")
         assert place is not None
         stores = [place]
@@ -100,7 +101,9 @@ def add_run(
     curve = None
     if folder.kind == LIVE:
         measured, own = folder.config["target"], None if matrix is None else matrix["checksum"]
-        same = measured is not None and measured["checksum"] == own
+        if measured is None or not recorded_features(folder):
+            raise InputError(f"expected features that {folder.path} recorded, got none")
+        same = measured["checksum"] == own
         require(same, f"the store against which {folder.path} was measured", "another")
     # A run's recorded features and its curve belong to its own states and components.
     elsewhere = trained_elsewhere(folder, matrix)

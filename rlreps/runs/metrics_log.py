@@ -70,8 +70,8 @@ class MetricsLog:
             raise InputError(
                 f"expected metrics in {folder.path} up to the checkpoint's step {step}, got {got}"
             )
-        if importlib.util.find_spec("tensorboardX") is not None and process_index() == 0:
-            self._loggers.append(TensorBoard(folder, step))
+        if importlib.util.find_spec("tensorboardX") is not None:
+            first_does(lambda: self._loggers.append(TensorBoard(folder, step)))
         return history
 
     def append(self, record: Mapping[str, Any]) -> None:

@@ -46,8 +46,11 @@ RELATIVE_RATE = 0.5
 LEAST_SHARE = 0.05
 """Least variance along component k that the default η0 assumes, over (total variance / k)."""
 
-_ZERO_SHARE = 1e2
-"""Variances below this share of the total, in squared units of rounding, count as zero."""
+_ROUNDINGS = 10.0
+"""Standard deviations below this number of roundings of the rows count as zero."""
+
+_CANCELLED = 1e-10
+"""Share of the total variance below which a Gram matrix rounds a variance."""
 
 _RESOLVED_SHARE = 1e3
 """Least share that updates resolve, in squared units of rounding of their precision."""
@@ -204,7 +207,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             model = self._started(X, k, random)
             in_turn = np.arange(X.shape[0])
             order = random.permutation(len(in_turn))
-            some = model.units.relative(_dense(X, order[:ROWS_AT_ONCE]))
+            given = _dense(X, order[:ROWS_AT_ONCE])
+            some = model.units.relative(given)
             total, least = _variances(some, k)
             rate = self._rate(model, total, least)
             per_update = self._rows_per_update(k)
@@ -223,10 +227,10 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             for chosen in _blocks(in_turn, 1):
                 rows = model.units.relative(_dense(X, chosen))
                 moments, components = take_in(moments, components, basis, rows, fading=0.0)
-            # The first rows may lack what is large in others.
-            total = max(total, moments.total_variance, TINY)
-            self._warn_of_small(k, least / total, float(np.finfo(X.dtype).eps))
             self._accept(model._replace(moments=moments, components=components))
+            if least * model.units.squared > _rounding(given, k) ** 2:
+                # The first rows may lack what is large in others.
+                self._warn_of_small(k, least / max(total, moments.total_variance, TINY))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -324,16 +328,17 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         components = np.zeros((k, X.shape[1]))
         return Model(self.rule, units, state, no_moments(X.shape[1], k), components)
 
-    def _warn_of_small(self, k: int, share: float, rounding: float) -> None:
+    def _warn_of_small(self, k: int, share: float) -> None:
         """Warn of a k-th component with a share of the variance that the rule may not find."""
-        least = _RESOLVED_SHARE * float(jnp.finfo(jnp.zeros(()).dtype).eps) ** 2
+        least = _RESOLVED_SHARE * float(np.finfo(jnp.zeros(()).dtype).eps) ** 2
         what, remedy = "updates do not resolve", "scale the columns alike"
         if self.learning_rate is None and RULES[self.rule].needs_learning_rate:
             what = f"{self.rule} may not find at its default learning rate"
             least, remedy = LEAST_SHARE / k, f"{remedy}, or take rule='incremental_pca'"
         # All components always include the smallest.
-        if self.n_components is not None and _ZERO_SHARE * rounding**2 < share < least:
-            warn_user(f"component {k} has {share:.1e} of the total variance, which {what}: {remedy}")
+        if self.n_components is not None and share < least:
+            said = f"component {k} has {share:.1e} of the total variance, which {what}"
+            warn_user(f"{said}: {remedy}")
 
     def _rate(self, model: Model, total_variance: float, least: float) -> PowerDecay:
         """Return the learning rate, given the total variance and the k-th component's variance.
@@ -450,4 +455,19 @@ def _variances(rows: DoubleArray, k: int) -> tuple[float, float]:
     total = float(np.square(centred).sum()) / len(rows)
     if k > min(rows.shape):
         return total, 0.0
-    return total, float(np.linalg.svd(centred, compute_uv=False)[k - 1]) ** 2 / len(rows)
+    gram = centred @ centred.T if len(rows) < rows.shape[1] else centred.T @ centred
+    least = float(np.linalg.eigvalsh(gram)[-k]) / len(rows)
+    if least < _CANCELLED * total:
+        least = float(np.linalg.svd(centred, compute_uv=False)[k - 1]) ** 2 / len(rows)
+    return total, least
+
+
+def _rounding(rows: npt.NDArray[np.floating[Any]], k: int) -> float:
+    """Return the k-th largest rounding of a column [n, features], times ``_ROUNDINGS``.
+
+    Rows in double precision that single precision holds exactly may be rounded to it.
+    """
+    single = (rows == rows.astype(np.float32)).all()
+    eps = np.finfo(np.float32 if single else rows.dtype).eps
+    largest = np.abs(rows).max(axis=0)
+    return _ROUNDINGS * float(eps * np.sort(largest)[-min(k, len(largest))])

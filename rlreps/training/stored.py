@@ -111,8 +111,8 @@ def stored_problem(config: TrainingConfig, store: MatrixStore, truth: GroundTrut
         # If a wall covers part of a cell, a position drawn inside the cell may not be a state.
         walls = "outside the walls" in str(truth.settings.get("start", ""))
         allowed = widths is not None and not walls
-        got = "walls: take states centres" if walls else "states without cells"
-        require(allowed, "cells without walls, for states anywhere inside them", got)
+        got = "walls" if walls else "states without cells"
+        require(allowed, "cells without walls (or states='centres')", got)
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
         whole = matrix_source(

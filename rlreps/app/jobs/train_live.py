@@ -20,6 +20,7 @@ from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, describe_differences, require, require_memory, warn_user
 from rlreps.numerics import PRNG
+from rlreps.runs.progress import progress_bar
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.metrics import subspace_distance
 from rlreps.subspace.svd import RandomizedSVD
@@ -157,6 +158,20 @@ class TrainLive(TrainingJob):
         return Problem(source, target)
 
 
+def target_error(matrix: np.ndarray, d: int) -> float:
+    """Estimate the subspace distance of a target [n, tasks] from that of infinitely many tasks.
+
+    The error of a target is inversely proportional to its number of tasks. The distance of two
+    halves is the sum of their errors, of which each is twice that of the target. The result is 1 if
+    a half has fewer than d components.
+    """
+    try:
+        halves = [RandomizedSVD(rank=d).decompose(matrix[:, half::2]).basis for half in range(2)]
+    except InputError:
+        return 1.0
+    return float(subspace_distance(*map(jnp.asarray, halves))) / 4.0
+
+
 def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     """Compute the target of a live run's encoder from a complete store of the same process.
 
@@ -174,26 +189,26 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
     """
     d, states = config.training.num_features, store.shape[0]
     most = min(states - 1, config.target_tasks)
-    require_memory("the target's columns", 4 * states * config.target_tasks)
+    require_memory("the target's columns", 3 * 4 * states * config.target_tasks)
     require(d <= most, f"d <= {most} for {states} states and target_tasks cumulants", d)
     grid, cells = state_cells(store)
     centres = grid.unit_centres()[cells]
     key = jax.random.key(_TARGET_SEED, impl=PRNG)
     columns = np.asarray(cumulant_matrix(config.cumulants, key, centres, config.target_tasks))
-    matrix = np.concatenate([rows @ columns for _, rows in centred(StoreBlocks(store)).blocks()])
-    svd = RandomizedSVD(rank=d)
-    if config.target_tasks >= 2 * d:
-        bases = [svd.decompose(matrix[:, half::2]).basis for half in range(2)]
-        # Each half has twice the whole target's error, and so has the other.
-        error = float(subspace_distance(*map(jnp.asarray, bases))) / 4.0
-        if error > _MOST_ERROR:
-            warn_user(
-                f"the target of {config.target_tasks:,} functions is itself about {error:.1g} from "
-                "that of all functions: take more target_tasks, or another number of features"
-            )
+    matrix = np.empty((states, config.target_tasks), np.float32)
+    with progress_bar("target", total=states, unit="rows", after=2.0) as advance:
+        for start, rows in centred(StoreBlocks(store)).blocks():
+            matrix[start : start + len(rows)] = rows @ columns
+            advance(len(rows))
+    error = target_error(matrix, d)
+    if error > _MOST_ERROR:
+        warn_user(
+            f"the target of {config.target_tasks:,} functions is itself about {error:.1g} from "
+            "that of all functions: take more target_tasks, or another number of features"
+        )
     return GroundTruth(
         coordinates=jnp.asarray(centres),
         matrix=jnp.asarray(matrix),
-        principal=svd.decompose(matrix),
+        principal=RandomizedSVD(rank=d).decompose(matrix),
         settings=store.settings,
     )

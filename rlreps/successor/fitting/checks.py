@@ -54,29 +54,40 @@ def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndar
 
 
 def describe_alike(solution: LeastSquares, rewards: np.ndarray) -> str:
-    """Say whether rewards of all recorded rows, [N], tell no two states apart; else "".
-
-    Either all are equal, or they depend on the action alone: a quadratic polynomial of it (discrete
-    actions: a number for each) leaves less than 1 % of their variance. Episodes that end would tell
-    states apart.
-    """
-    recorded = solution.recorded
-    ended = recorded.terminated.any()
-    if np.ptp(rewards) == 0.0 and not (ended and rewards[0]):
-        ends = " and none ends an episode" if rewards[0] else ""
-        return (
-            f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
-            "actions apart; collect others"
-        )
-    if ended:
+    """Say whether rewards of all recorded rows, [N], are one that no policy changes; else ""."""
+    if np.ptp(rewards) != 0.0 or (rewards[0] != 0.0 and solution.recorded.terminated.any()):
         return ""
-    actions = solution.actions.weights(recorded.action).astype(np.float64)
-    left = rewards - actions @ np.linalg.lstsq(actions, rewards)[0]
-    if left.var() >= _LEFT_TO_STATES * rewards.var():
+    ends = "" if rewards[0] == 0.0 else " and none ends an episode"
+    return (
+        f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
+        "actions apart; collect others"
+    )
+
+
+def describe_costs(solution: LeastSquares, rewards: np.ndarray) -> str:
+    """Say whether rewards of all recorded rows, [N], are hardly more than costs of actions.
+
+    They are if no row terminates, and a regression on the action alone leaves less than 1 % of
+    their variance: a mean for each discrete action, or a quadratic polynomial. Returns "" if not.
+    """
+    if solution.recorded.terminated.any() or np.ptp(rewards) == 0.0:
+        return ""
+    some = np.random.default_rng(0).permutation(len(rewards))[:_MOST_JUDGED]
+    actions, rewards = solution.recorded.action[some], rewards[some]
+    if solution.actions.num_actions is not None:
+        _, which, counts = np.unique(actions, return_inverse=True, return_counts=True)
+        left, rank = rewards - (np.bincount(which, rewards) / counts)[which], len(counts)
+    else:
+        features = solution.actions.weights(actions).astype(np.float64)
+        weights, _, rank, _ = np.linalg.lstsq(features, rewards)
+        left = rewards - features @ weights
+    if len(left) <= rank or np.square(left).sum() / (len(left) - rank) >= (
+        _LEFT_TO_STATES * rewards.var(ddof=1)
+    ):
         return ""
     return (
-        "rewards depend on the action alone and no transition ends an episode: no state is better "
-        "than another; collect others"
+        "states explain less than 1% of the variance of rewards, and actions the rest: the policy "
+        "may only avoid costs of actions; collect transitions with other rewards"
     )
 
 

@@ -15,7 +15,12 @@ from rlreps.errors import warn_user
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
-from rlreps.successor.fitting.checks import KernelCheck, describe_alike, describe_untried
+from rlreps.successor.fitting.checks import (
+    KernelCheck,
+    describe_alike,
+    describe_costs,
+    describe_untried,
+)
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
 from rlreps.successor.fitting.tasks import Task
@@ -34,6 +39,8 @@ _BETTER = 0.05
 """Share of its gain over the data by which one improvement has to be better to replace another."""
 _ERRORS = 1.645
 """Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
+_FEWEST_WALKS = 10
+"""Smallest number of walks that judge."""
 _MOST_MISSED = 0.5
 """Share of the gain that its values promise that a policy may miss on the nearest rows."""
 _MOST_NUMBERS = 500_000_000
@@ -92,7 +99,7 @@ class Improvement:
         said = describe_untried(solution, self.candidates.actions)
         if improvements == 1 and not alike and not said:
             said = self.kernel_check.describe(solution.centred(rewards)[0], task.weights)
-        for line in filter(None, (alike, said)):
+        for line in filter(None, (alike, describe_costs(solution, rewards), said)):
             warn_user(line)
         one = self.of_weights(task.weights, task.constant)
         return self.values(one, rewards, 1 if alike else improvements)
@@ -133,6 +140,8 @@ class Improvement:
         solution = self.solution
         # All without the constant of ``one``, which would round small differences away.
         rows, constant = NearestRows(solution, solution.centred(rewards)[0]), one.constant
+        if len(rows.starts) < _FEWEST_WALKS:
+            return fitted
         returns, of_one = (
             rows.returns(functools.partial(self.greedy, values=values)) for values in (fitted, one)
         )
@@ -142,7 +151,7 @@ class Improvement:
         ((_, weights),) = one.parts
         behaviour = solution.behaviour(rows.starts)
         data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
-        error = float((of_one - returns).std()) / math.sqrt(len(returns))
+        error = float((of_one - returns).std(ddof=1)) / math.sqrt(len(returns))
         if before - after > max(_BETTER * abs(before - data), _ERRORS * error):
             line = (
                 "one improvement is better than fitted Q iteration and replaces it: walks along "

@@ -6,11 +6,14 @@ from collections.abc import Callable
 import numpy as np
 from scipy.spatial import KDTree
 
+from rlreps.numerics import bytes_of
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import DenseBasis, blocks_of
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 
 _WALKS = 256
+_MOST_STARTS = 4_096
+"""Largest number of starts of episodes among which walks take different states."""
 _MOST_ROWS = 20_000
 """Largest number of rows; more are left out, by a random draw."""
 _SLACK = 1.0
@@ -42,8 +45,8 @@ class NearestRows:
         rewards: Rewards of all rows, [N].
 
     Attributes:
-        starts: States in which 256 walks start, or one for each row: those in which the data's
-            episodes start, and other states if these are fewer, [m, ...].
+        starts: States in which walks start, [m, ...]: different states in which the data's episodes
+            start, and states of other rows up to 256.
     """
 
     def __init__(self, solution: LeastSquares, rewards: np.ndarray) -> None:
@@ -53,9 +56,12 @@ class NearestRows:
         chosen = order[:_MOST_ROWS]
         self.basis, self.discount = basis, solution.discount
         self.rows, self.rewards = solution.recorded.at(chosen), rewards[chosen].astype(np.float64)
-        later = ~_episode_starts(solution.recorded)
-        first = order[later[order].argsort(kind="stable")][:_WALKS]
-        self.starts = solution.recorded.observation[first]
+        seen = solution.recorded.observation
+        first = order[_episode_starts(solution.recorded)[order]][:_MOST_STARTS]
+        # Walks from one state would be the same walk, with a standard error of zero.
+        first = first[np.sort(np.unique(bytes_of(seen[first], seen.dtype), return_index=True)[1])]
+        others = order[np.isin(order, first, invert=True)]
+        self.starts = seen[np.concatenate([first, others])[:_WALKS]]
         placed = basis.coordinates(self.rows.observation)
         length = np.sqrt(np.square(placed).sum(axis=1).mean())
         width = 1e-3 if kind.low is None or kind.high is None else kind.high - kind.low

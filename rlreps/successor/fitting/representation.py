@@ -237,7 +237,8 @@ class SuccessorRepresentation:
                 changing. Otherwise, any value but 1 runs fitted Q iteration to its end.
 
         Warns:
-            FitWarning: If the data do not distinguish actions; if all rows have the same action, or
+            FitWarning: If the data do not distinguish actions; if rewards are hardly more than
+                costs of actions; if all rows have the same action, or
                 more than half of them start in states (indices) in which only one was tried; if the
                 values of the data's policy are too inexact for one improvement (vectors); or if
                 fitted Q iteration diverges, leaves rows out, or ends with a policy that, by the

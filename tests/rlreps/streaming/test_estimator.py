@@ -310,11 +310,15 @@ def test_one_row_of_large_numbers_is_warned_of_wherever_it_is(rule):
             StreamingPCA(3, rule=rule, random_state=0).fit(changed)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_of_low_rank_have_no_small_component(dtype):
+@pytest.mark.parametrize("origin", [0.0, 1_000.0])
+@pytest.mark.parametrize("rule", ["implicit_krasulina", "incremental_pca"])
+@pytest.mark.parametrize("dtypes", [["f4"], ["f8"], ["f4", "f8"]])
+def test_rows_of_low_rank_have_no_small_component(dtypes, rule, origin):
     rng = np.random.default_rng(0)
-    rows = (rng.normal(size=(2_000, 2)) @ rng.normal(size=(2, 6))).astype(dtype)
-    StreamingPCA(4, random_state=0).fit(rows)  # Warnings are errors.
+    rows = rng.normal(size=(2_000, 2)) @ rng.normal(size=(2, 6)) + origin
+    for dtype in dtypes:
+        rows = rows.astype(dtype)
+    StreamingPCA(4, rule=rule, random_state=0).fit(rows)  # Warnings are errors.
 
 
 def test_a_component_too_small_for_the_default_rate_is_warned_of():

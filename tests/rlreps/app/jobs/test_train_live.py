@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.app.job import run_job
-from rlreps.app.jobs.train_live import LiveConfig, TrainLive, live_ground_truth
+from rlreps.app.jobs.train_live import LiveConfig, TrainLive, live_ground_truth, target_error
 from rlreps.cumulants import CUMULANTS, cumulant_matrix
 from rlreps.encoders import FourierMLP
 from rlreps.errors import FitWarning, InputError
@@ -82,6 +82,20 @@ def test_explore_shows_a_run_beside_the_store_that_it_was_measured_against(
     assert f'"{finished[0].name}"' in page.read_text(encoding="utf-8")
     said = refused("explore", finished[0], "--out", tmp_path / "other.html")
     assert said.startswith("expected a store to compare")
+
+
+def test_the_error_of_a_target_is_that_of_its_tasks():
+    rng, estimated, true = np.random.default_rng(0), [], []
+    measure = rng.normal(size=(30, 30)) * 0.7 ** np.arange(30)
+    exact = np.linalg.svd(measure)[0]
+    for _ in range(40):
+        target = (measure @ rng.normal(size=(30, 2_000))).astype(np.float32)
+        for d in (2, 3):
+            estimated.append(target_error(target, d))
+            basis = np.linalg.svd(target, full_matrices=False)[0][:, :d]
+            true.append(1.0 - np.square(basis.T @ exact[:, :d]).sum() / d)
+    assert np.mean(estimated) == pytest.approx(np.mean(true), rel=0.25)
+    assert target_error(target[:, :5], 3) == 1.0
 
 
 def test_a_target_of_few_functions_is_warned_of(toy_store):

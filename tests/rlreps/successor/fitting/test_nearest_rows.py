@@ -110,19 +110,23 @@ def test_equal_rows_are_drawn_by_chance_and_alike_for_all_policies():
 
 
 @pytest.mark.parametrize("length", [10, 100])
-def test_walks_start_where_episodes_start(length):
-    # Places 0, 1, ... of each episode; the next episode starts elsewhere, or where one terminated.
-    place = np.resize(np.arange(length), 3_000).astype(np.float32)[:, None]
-    ended = (np.arange(3_000) % length == length - 1) & (np.arange(3_000) % 200 < 100)
-    rows = Steps(place, np.zeros(3_000, int), place + 1.0 - length * ended[:, None], ended)
-    basis = FourierBasis.of(place, 40, 0.4, 0)
+@pytest.mark.parametrize("fixed", [False, True])
+def test_walks_start_in_different_states_where_episodes_start(length, fixed):
+    # Episodes start below zero; the next one starts elsewhere, or where one terminated.
+    place = np.resize(np.arange(length), 3_001).astype(np.float32)
+    starts = place == 0.0
+    place[starts] = -1.0 if fixed else -1.0 - np.arange(starts.sum()) / 1024.0
+    ended = (place[:-1] == length - 1) & (np.arange(3_000) % 200 < 100)
+    reached = np.where((place[:-1] == length - 1) & ~ended, length, place[1:])
+    rows = Steps(place[:-1, None], np.zeros(3_000, int), reached[:, None], ended)
+    basis = FourierBasis.of(rows.observation, 40, 0.4, 0)
     solution = LeastSquares(basis, ActionBasis(1), rows, 0.5, 1e-8, lambda s: np.ones((len(s), 1)))
-    starts = NearestRows(solution, np.zeros(3_000)).starts[:, 0]
-    assert len(starts) == 256
-    few = 3_000 // length
-    assert (starts[: min(few, 256)] == 0.0).all()
-    if few < 256:
-        assert 20.0 < starts[few:].mean() < 80.0
+    found = NearestRows(solution, np.zeros(3_000)).starts[:, 0]
+    assert len(found) == 256
+    few = 1 if fixed else min(3_000 // length, 256)
+    assert (found[:few] < 0.0).all()
+    assert len(np.unique(found[:few])) == few
+    assert few == 256 or found[few:].mean() > 0.2 * length
 
 
 def test_images_become_those_of_the_nearest_row():
