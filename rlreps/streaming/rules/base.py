@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.config import configurable, interval, leaf, size
-from rlreps.errors import InputError, require, require_interval
+from rlreps.errors import InputError, require, require_interval, require_positive
 
 UPDATES_BETWEEN_ANCHORS = 64
 
@@ -248,7 +248,12 @@ def require_batch(batch: Array, num_inputs: int) -> None:
 
 
 def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
-    """Update on rows [n, features] in order, n a multiple of an update's rows."""
+    """Update on rows [n, features] in order, n a multiple of an update's rows.
+
+    Raises:
+        InputError: Unless ``rows_per_update`` is a positive integer.
+    """
+    require_positive("rows_per_update", rows_per_update)
     if rows_per_update == 1:
         return rule.update_each(state, rows)
     batches = rows.reshape(-1, rows_per_update, rows.shape[1])
