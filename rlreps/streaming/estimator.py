@@ -14,7 +14,14 @@ from jax import Array
 from rlreps.errors import require, warn_user
 from rlreps.numerics import all_finite, jit
 from rlreps.streaming.centring import Centred, Units, centred_rule, require_finite
-from rlreps.streaming.moments import FADING, Moments, no_moments, take_in
+from rlreps.streaming.moments import (
+    FADING,
+    Moments,
+    measure_rounding,
+    measure_variances,
+    no_moments,
+    take_in,
+)
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay, scan_updates
 from rlreps.streaming.rules.factor import ImplicitKrasulina
@@ -45,12 +52,6 @@ RELATIVE_RATE = 0.5
 
 LEAST_SHARE = 0.05
 """Least variance along component k that the default η0 assumes, over (total variance / k)."""
-
-_ROUNDINGS = 10.0
-"""Standard deviations below this number of roundings of the rows count as zero."""
-
-_CANCELLED = 1e-10
-"""Share of the total variance below which a Gram matrix rounds a variance."""
 
 _RESOLVED_SHARE = 1e3
 """Least share that updates resolve, in squared units of rounding of their precision."""
@@ -209,7 +210,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             order = random.permutation(len(in_turn))
             given = _dense(X, order[:ROWS_AT_ONCE])
             some = model.units.relative(given)
-            total, least = _variances(some, k)
+            total, least = measure_variances(some, k)
             rate = self._rate(model, total, least)
             per_update = self._rows_per_update(k)
             basis = model.components
@@ -228,7 +229,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
                 rows = model.units.relative(_dense(X, chosen))
                 moments, components = take_in(moments, components, basis, rows, fading=0.0)
             self._accept(model._replace(moments=moments, components=components))
-            if least * model.units.squared > _rounding(given, k) ** 2:
+            if least * model.units.squared > measure_rounding(given, k) ** 2:
                 # The first rows may lack what is large in others.
                 self._warn_of_small(k, least / max(total, moments.total_variance, TINY))
         return self
@@ -263,7 +264,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             grown, _ = take_in(model.moments, old, old, rows, fading)
             least = float(grown.variances[-1])
             if model.moments.rows_seen == 0:
-                least = _variances(rows[:ROWS_AT_ONCE], k)[1]
+                least = measure_variances(rows[:ROWS_AT_ONCE], k)[1]
             rate = self._rate(model, grown.total_variance, least)
             # Incremental PCA takes the whole batch, as in scikit-learn, if no size is given.
             whole = self.rule == "incremental_pca" and self.batch_size is None
@@ -447,27 +448,3 @@ def _blocks(order: IndexArray, per_update: int, least: int = 1) -> Iterator[Inde
 def _threads() -> Any:
     """Return the controller of OpenBLAS's threads; finding it is slower than an update."""
     return ThreadpoolController()
-
-
-def _variances(rows: DoubleArray, k: int) -> tuple[float, float]:
-    """Return the total variance of rows [n, features] and the k-th largest principal variance."""
-    centred = rows - rows.mean(axis=0)
-    total = float(np.square(centred).sum()) / len(rows)
-    if k > min(rows.shape):
-        return total, 0.0
-    gram = centred @ centred.T if len(rows) < rows.shape[1] else centred.T @ centred
-    least = float(np.linalg.eigvalsh(gram)[-k]) / len(rows)
-    if least < _CANCELLED * total:
-        least = float(np.linalg.svd(centred, compute_uv=False)[k - 1]) ** 2 / len(rows)
-    return total, least
-
-
-def _rounding(rows: npt.NDArray[np.floating[Any]], k: int) -> float:
-    """Return the k-th largest rounding of a column [n, features], times ``_ROUNDINGS``.
-
-    Rows in double precision that single precision holds exactly may be rounded to it.
-    """
-    single = (rows == rows.astype(np.float32)).all()
-    eps = np.finfo(np.float32 if single else rows.dtype).eps
-    largest = np.abs(rows).max(axis=0)
-    return _ROUNDINGS * float(eps * np.sort(largest)[-min(k, len(largest))])

@@ -1,14 +1,21 @@
 """Variances of a stream along components that turn, in float64."""
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from rlreps.typing import DoubleArray
 
 FADING = 2.0
 """Exponent of the weights in a stream's variances: rows added up to the t-th of n have weight
 (t/n)²."""
+
+_ROUNDINGS = 10.0
+"""Standard deviations below this number of roundings of the rows count as zero."""
+
+_CANCELLED = 1e-10
+"""Share of the total variance below which a Gram matrix rounds a variance."""
 
 
 class Moments(NamedTuple):
@@ -112,3 +119,27 @@ def take_in(
         total=kept * moments.total + float(np.sum(centred**2) + shared * shift @ shift),
     )
     return grown, principal * signs[:, None]
+
+
+def measure_variances(rows: DoubleArray, k: int) -> tuple[float, float]:
+    """Return the total variance of rows [n, features] and the k-th largest principal variance."""
+    centred = rows - rows.mean(axis=0)
+    total = float(np.square(centred).sum()) / len(rows)
+    if k > min(rows.shape):
+        return total, 0.0
+    gram = centred @ centred.T if len(rows) < rows.shape[1] else centred.T @ centred
+    least = float(np.linalg.eigvalsh(gram)[-k]) / len(rows)
+    if least < _CANCELLED * total:
+        least = float(np.linalg.svd(centred, compute_uv=False)[k - 1]) ** 2 / len(rows)
+    return total, least
+
+
+def measure_rounding(rows: npt.NDArray[np.floating[Any]], k: int) -> float:
+    """Return the k-th largest rounding of a column [n, features], times ``_ROUNDINGS``.
+
+    Rows in double precision that single precision holds exactly may be rounded to it.
+    """
+    single = (rows == rows.astype(np.float32)).all()
+    eps = np.finfo(np.float32 if single else rows.dtype).eps
+    largest = np.abs(rows).max(axis=0)
+    return _ROUNDINGS * float(eps * np.sort(largest)[-min(k, len(largest))])

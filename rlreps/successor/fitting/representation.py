@@ -238,9 +238,9 @@ class SuccessorRepresentation:
 
         Warns:
             FitWarning: If the data do not distinguish actions; if rewards are hardly more than
-                costs of actions; if all rows have the same action, or
-                more than half of them start in states (indices) in which only one was tried; if the
-                values of the data's policy are too inexact for one improvement (vectors); or if
+                costs of actions; if all rows have the same action, or more than half of them start
+                in states (indices) in which only one was tried; if the values of the data's policy
+                are too inexact for one improvement (vectors); or if
                 fitted Q iteration diverges, leaves rows out, or ends with a policy that, by the
                 nearest rows, is worse than one improvement, which then replaces it, or misses more
                 than half of the gain that its own values promise, or that leaves the data.
