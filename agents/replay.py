@@ -31,7 +31,7 @@ class ReplayRows(NamedTuple):
 
     Attributes:
         observation: What the agent saw, [..., *observation].
-        action: The action taken, [...] (int32).
+        action: The action taken, [...] (int32); None if a user's rows have none.
         reward: The reward for it, [...] (float32).
         terminated: Whether the action ended the task, so that no value follows, [...].
         last: Whether the row is the last observation of its episode: its action was not taken, and
@@ -39,14 +39,16 @@ class ReplayRows(NamedTuple):
     """
 
     observation: Array
-    action: Array
+    action: Any
     reward: Array
     terminated: Array
     last: Array
 
 
-def observed_rows(observation: Array, terminated: Array, last: Array) -> ReplayRows:
-    """Make rows without actions and rewards, which auxiliary tasks ignore, from a user's arrays.
+def observed_rows(
+    observation: Array, terminated: Array, last: Array, action: Array | None = None
+) -> ReplayRows:
+    """Make rows without rewards, which auxiliary tasks ignore, from a user's arrays.
 
     Args:
         observation: Sequences in order of time, [b, l, *observation]; rows of further episodes
@@ -54,6 +56,7 @@ def observed_rows(observation: Array, terminated: Array, last: Array) -> ReplayR
         terminated: Whether the action at an observation ended the task, [b, l]; the resulting
             observation comes next and is ``last``.
         last: Whether an observation is the last of its episode, [b, l]; never a sequence's first.
+        action: The action at an observation, [b, l]; only targets ``per_action`` need it.
 
     Raises:
         InputError: For an end whose next row is not ``last``, or a first row that is. Inside
@@ -67,19 +70,22 @@ def observed_rows(observation: Array, terminated: Array, last: Array) -> ReplayR
         found = np.flatnonzero((taken & ~lasts[:, 1:]).any(axis=1))
         expected = "the row after an end to be the last of its episode"
         require(not found.size, expected, f"a further step of the episode in sequence {found[:1]}")
-    shape = terminated.shape
-    nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32)
-    return ReplayRows(observation, *nothing, terminated, last)
+    rewards = jnp.zeros(terminated.shape, jnp.float32)
+    return ReplayRows(observation, action, rewards, terminated, last)
 
 
 def stack_transitions(
-    observation: Array, next_observation: Array, terminated: Array, truncated: Array | None = None
+    observation: Array,
+    next_observation: Array,
+    terminated: Array,
+    truncated: Array | None = None,
+    action: Array | None = None,
 ) -> ReplayRows:
     """Make rows for auxiliary tasks from the transitions of an ordinary replay.
 
-    Each sequence of l consecutive transitions becomes l + 1 rows, without actions and rewards. The
-    first row is the first observation, and each further row is what a step returned. If an episode
-    ends within the sequence, the rows of the next episode are ignored.
+    Each sequence of l consecutive transitions becomes l + 1 rows, without rewards. The first row is
+    the first observation, and each further row is what a step returned. If an episode ends within
+    the sequence, the rows of the next episode are ignored.
 
     Args:
         observation: S_t, [b, l, *observation]; or [b, *observation] for single transitions, l = 1.
@@ -87,14 +93,15 @@ def stack_transitions(
             next episode.
         terminated: Whether the step ended the task, [b, l] or [b].
         truncated: Whether a time limit cut the episode there, likewise; a value still follows.
+        action: A_t, likewise; only targets ``per_action`` need it.
 
     Returns:
         Rows [b, l + 1].
 
     Raises:
-        InputError: For flags or observations of other shapes, or a step that does not begin where
-            the step before it in the same episode ended. The latter is not checked inside compiled
-            functions.
+        InputError: For flags, actions or observations of other shapes, observations that are not
+            finite, or a step that does not begin where the step before it in the same episode
+            ended. Inside compiled functions shapes alone are checked.
     """
     given = (observation, next_observation, terminated, truncated)
     compiled = any(isinstance(part, Tracer) for part in given)
@@ -107,10 +114,17 @@ def stack_transitions(
     flags = f"flags of shape {before.shape[:1]} or {before.shape[:2]}"
     require(fits, flags, (ended.shape, cut.shape))
     require(before.shape == after.shape, f"next observations of shape {before.shape}", after.shape)
+    actions = None if action is None else jnp.asarray(action, jnp.int32)
+    fits = actions is None or actions.shape == ended.shape
+    require(fits, f"actions of shape {ended.shape}", getattr(actions, "shape", None))
     over = ended | cut
     if ended.ndim == 1:
         before, after, ended, over = (part[:, None] for part in (before, after, ended, over))
+        actions = None if actions is None else actions[:, None]
     if not compiled:
+        # One of them would stay in the running means of a task for ever.
+        finite = before.dtype.kind != "f" or bool((np.isfinite(before) & np.isfinite(after)).all())
+        require(finite, "finite observations", "NaN or infinite ones")
         starts, ends = before[:, 1:], after[:, :-1]
         if {starts.dtype, ends.dtype} == {np.dtype(np.float32), np.dtype(np.float64)}:
             # One copy of the observation was rounded.
@@ -125,6 +139,8 @@ def stack_transitions(
         xp.concatenate([before[:, :1], after], axis=1),
         xp.concatenate([ended, never], axis=1),
         xp.concatenate([never, over], axis=1),
+        # Nobody took an action after the last transition.
+        None if actions is None else jnp.pad(actions, ((0, 0), (0, 1))),
     )
 
 
@@ -221,7 +237,8 @@ def init_replay(
     """
     shape = (config.capacity // num_envs, num_envs)
     seen = jnp.zeros((*shape, *observation.shape), observation.dtype)
-    return observed_rows(seen, jnp.zeros(shape, bool), jnp.zeros(shape, bool))
+    never = jnp.zeros(shape, bool)
+    return observed_rows(seen, never, never, jnp.zeros(shape, jnp.int32))
 
 
 def add(replay: ReplayRows, count: Array, rows: ReplayRows) -> ReplayRows:

@@ -114,7 +114,8 @@ class RepresentationTask(AuxiliaryTask):
         """Compute the objective's loss on standardised targets.
 
         Raises:
-            InputError: For observations of another shape or type than the task was made for.
+            InputError: For observations of another shape or type than the task was made for, or
+                rows without actions where targets need them.
         """
         seen, encode = _checked(rows, self), in_single_precision(encode)
         cumulants = self.cumulants(state.cumulants, seen)
@@ -122,6 +123,7 @@ class RepresentationTask(AuxiliaryTask):
         standardised, moments = standardise_targets(state.moments, targets)
         inputs: Any = seen[:, 0]
         if self.num_actions is not None:
+            require(rows.action is not None, "rows with actions, for targets per_action", "none")
             inputs, encode = (inputs, rows.action[:, 0]), _by_action(encode, self.num_actions)
         tasks = jnp.arange(self.num_tasks, dtype=jnp.int32)
         value, (objective_state, metrics) = self.objective.loss(

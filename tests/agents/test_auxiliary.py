@@ -19,7 +19,7 @@ from rlreps.config import with_sizes
 from rlreps.cumulants import Cells
 from rlreps.encoders import Convolutional, FunctionEncoder
 from rlreps.errors import FitWarning, InputError
-from rlreps.losses import PAIR_OBJECTIVES
+from rlreps.losses import PAIR_OBJECTIVES, LargeBatch
 from rlreps.losses.pairs import PairObjective
 from rlreps.operators import Slowness
 
@@ -121,6 +121,53 @@ def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused
 def test_transitions_of_other_shapes_are_refused(following, flags, words):
     with pytest.raises(InputError, match=words):
         stack_transitions(np.zeros((3, 2)), np.zeros(following), np.zeros(flags, bool))
+
+
+def test_transitions_with_other_actions_or_infinite_observations_are_refused():
+    seen, never = np.zeros((3, 4, 2), np.float32), np.zeros((3, 4), bool)
+    with pytest.raises(InputError, match=r"actions of shape \(3, 4\), got \(3,\)"):
+        stack_transitions(seen, seen, never, action=np.zeros(3, int))
+    for bad in (np.nan, np.inf):
+        broken = seen.copy()
+        broken[1, 2, 0] = bad
+        with pytest.raises(InputError, match="expected finite observations"):
+            stack_transitions(seen, broken, never)
+
+
+@pytest.mark.parametrize("single_steps", [False, True])
+def test_targets_per_action_teach_the_heads_of_the_actions_taken(single_steps):
+    rng, count = np.random.default_rng(0), 3
+    seen = rng.random((40, 6, 2)).astype(np.float32)
+    actions, never = rng.integers(count, size=(40, 5)), np.zeros((40, 5), bool)
+    taken = actions[:, 0]
+    given = [seen[:, :-1], seen[:, 1:], never, never, actions]
+    if single_steps:
+        given = [part[:, 0] for part in given]
+    task = make_auxiliary_task(
+        AuxiliaryConfig(
+            objective=Heads(), per_action=True, horizon=6 - 4 * single_steps, sequences=40
+        ),
+        num_features=2,
+        observation_shape=(2,),
+        num_actions=count,
+    )
+
+    def loss(rows):
+        return task.loss({}, {}, lambda _, x: x, rows, task.init(jax.random.key(0)), None)[0]
+
+    expected = sum(seen[taken == action, 0].sum() * (1 + action**2) for action in range(count))
+    np.testing.assert_allclose(loss(stack_transitions(*given)), expected, rtol=1e-5)
+    with pytest.raises(InputError, match="expected rows with actions"):
+        loss(stack_transitions(*given[:4]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Heads(LargeBatch):
+    """Returns the sum of the features, those of head a weighted by 1 + a², in place of a loss."""
+
+    def loss(self, params, encode, batch, state, key):
+        heads = encode(params, batch.inputs).reshape(40, -1, 2).sum(axis=(0, 2))
+        return heads @ jnp.asarray([1.0, 2.0, 5.0], jnp.float32), (state, {})
 
 
 @pytest.mark.parametrize(
@@ -418,6 +465,7 @@ def test_images_in_bytes_reach_the_objective_as_bytes():
         num_actions=3,
     )
     rows = unbroken(np.random.default_rng(0).integers(0, 256, (8, 3, 3, 3, 1), dtype=np.uint8))
+    rows = rows._replace(action=np.zeros((8, 3), np.int32))
     params = single(np.random.default_rng(1).normal(size=(9, 2)))
 
     def read(params, images):
