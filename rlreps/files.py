@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, reason_of, require
 
 MOST_BYTES = 2**28
 """Largest size of a JSON document, and of a line of a JSON Lines file."""
@@ -250,12 +250,15 @@ def read_array(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     """Read the array of an .npy file; of an archive, nothing is read but its kind.
 
     Raises:
-        One of ``DAMAGED``: As ``read_arrays``, and for an archive.
+        InputError: For a file that cannot be read, an archive, or Python objects.
     """
-    with open_regular(path) as stream:
-        found = np.load(stream, allow_pickle=False)
-        if not isinstance(found, np.ndarray):
-            raise ValueError("an archive of arrays")
+    try:
+        with open_regular(path) as stream:
+            found = np.load(stream, allow_pickle=False)
+            if not isinstance(found, np.ndarray):
+                raise ValueError("an archive of arrays")
+    except DAMAGED as error:
+        raise InputError(f"expected an .npy file, got {path}: {reason_of(error)}") from error
     return found
 
 

@@ -52,7 +52,8 @@ def pages_with(*, expensive: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("page", pages_with(expensive=False))
-def test_examples_run_as_printed(page):
+def test_examples_run_as_printed(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     run_examples(page, expensive=False)
 
 

@@ -6,7 +6,6 @@ from .job import Context as Context
 from .job import Job as Job
 from .job import run_job as run_job
 from .jobs.agents import CustomParts as CustomParts
-from .jobs.agents import StartingTorsos as StartingTorsos
 from .jobs.agents import TrainAgents as TrainAgents
 from .jobs.agents import evaluate_agents as evaluate_agents
 from .jobs.agents import load_agents as load_agents

@@ -17,9 +17,9 @@ from rlreps.app.evaluate import (
 from rlreps.app.figures import labelled, rotated
 from rlreps.app.jobs.train import KIND as TRAIN
 from rlreps.app.jobs.train_live import KIND as LIVE
-from rlreps.errors import InputError, reason_of, require
+from rlreps.errors import InputError, require
 from rlreps.explore.page import Arrays, MapGrid
-from rlreps.files import DAMAGED, read_array
+from rlreps.files import read_array
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
@@ -130,10 +130,7 @@ def _count_visits(folder: RunFolder, cells: MapGrid) -> np.ndarray | None:
 
 def _read_recorded(file: Path, num_states: int) -> np.ndarray:
     """Read the features [n, d] that a run recorded."""
-    try:
-        features = read_array(file)
-    except DAMAGED as error:
-        raise InputError(f"expected features in {file}, got {reason_of(error)}") from error
+    features = read_array(file)
     fits = features.ndim == 2 and len(features) == num_states and features.dtype.kind == "f"
     got = f"{features.dtype} {features.shape}"
     require(fits, f"features of {num_states} states in {file}", got)

@@ -185,15 +185,11 @@ def leverages(features: Array, ridge: float | Array) -> Array:
 
 def _regular_covariance(features: Array, ridge: float | Array) -> Array:
     """Compute ΦᵀΦ + α·tr(ΦᵀΦ)·I, [d, d], with the α of ``least_squares_weights``."""
-    num_features, precision = features.shape[1], np.finfo(features.dtype)
-    covariance = matmul(features.T, features)
     # If the smallest eigenvalues are below the rounding error, the computed covariance need not be
     # positive definite, and the solve would return garbage: 100 features of a fresh network are
     # enough in float32.
-    relative = jnp.maximum(ridge / num_features, 10.0 * float(precision.eps))
-    scale = relative * jnp.trace(covariance) + float(precision.tiny)
-    regular: Array = covariance + scale * jnp.eye(num_features, dtype=features.dtype)
-    return regular
+    least = 10.0 * features.shape[1] * float(np.finfo(features.dtype).eps)
+    return regularised(matmul(features.T, features), jnp.maximum(ridge, least))
 
 
 def least_squares_weights(features: Array, targets: Array, ridge: float | Array = 1e-6) -> Array:

@@ -7,7 +7,7 @@ from rlreps.batch import Clip
 from rlreps.operators.base import Action, Operator, SampledFunctions, Weights, act, points_of
 from rlreps.operators.differential import Diagonal, FiniteDifferenceLaplacian, Laplacian
 from rlreps.operators.kernel import Kernel, TargetKernel, require_symmetric
-from rlreps.operators.matrix import MatrixOperator, Slowness
+from rlreps.operators.slowness import Slowness
 
 __all__ = [
     "Action",
@@ -16,7 +16,6 @@ __all__ = [
     "FiniteDifferenceLaplacian",
     "Kernel",
     "Laplacian",
-    "MatrixOperator",
     "Operator",
     "SampledFunctions",
     "Slowness",

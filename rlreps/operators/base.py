@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from rlreps.batch import Clip
@@ -171,18 +170,3 @@ def act(
     )
     require(images.shape == values.shape, f"images of shape {values.shape}", images.shape)
     return Action(values, images, point_weights[:, None] / len(values))
-
-
-def require_symmetric_entries(entries: np.ndarray, expected: str, each: str) -> None:
-    """Raise an ``InputError`` unless entries [m, m] (floating) are symmetric up to rounding.
-
-    ``each`` names the rows and columns in messages, in the plural.
-    """
-    difference = np.abs(entries - entries.T)
-    allowed = 100.0 * float(np.finfo(entries.dtype).eps) * float(np.abs(entries).max())
-    row, column = np.unravel_index(np.argmax(difference), difference.shape)
-    require(
-        float(difference.max()) <= allowed,
-        expected,
-        f"{entries[row, column]:.6g} and {entries[column, row]:.6g} for {each} {row} and {column}",
-    )

@@ -17,7 +17,7 @@ from jax import lax
 
 from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import jit, matmul, require_array
-from rlreps.subspace.row_blocks import RowBlocks, residual_energy
+from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks, residual_energy
 from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
 
 
@@ -123,10 +123,6 @@ def _require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
             f"got shape {other.shape}"
         )
     return jnp.asarray(other, features.dtype)
-
-
-# Rows of the matrix whose residual is held at a time by `representation_loss`.
-_BLOCK_ROWS = 256
 
 
 @jit
@@ -237,10 +233,8 @@ def align(features: jax.Array | np.ndarray, basis: jax.Array | np.ndarray) -> ja
 def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> jax.Array:
     """Compute the error of the best linear prediction, L(Phi) = ||(I - P_Phi) Psi||_F^2.
 
-    The residual is formed before it is squared (a difference of energies would cancel) and in
-    blocks of rows, so that no second matrix is held. Put a large host matrix on the device once:
-    every call with a NumPy matrix copies it there. Row blocks are read twice, on the host, with
-    sums in float64, and cannot be jitted.
+    The matrix is read twice, in blocks of rows, on the host, with sums in float64
+    (`residual_energy`); the loss cannot be jitted.
 
     Args:
       features: Phi.
@@ -249,10 +243,10 @@ def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> j
     Returns:
       Scalar of the features' dtype.
     """
-    if isinstance(matrix, RowBlocks):
-        span, _ = orthonormal_basis(features)
-        return jnp.asarray(residual_energy(np.asarray(span), matrix), features.dtype)
-    return _array_loss(features, matrix)
+    if not isinstance(matrix, RowBlocks):
+        matrix = ArrayBlocks(np.asarray(_require_pair(features, matrix)))
+    span, _ = orthonormal_basis(features)
+    return jnp.asarray(residual_energy(np.asarray(span), matrix), features.dtype)
 
 
 def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
@@ -276,29 +270,6 @@ def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax
     optimum = subspace.total_energy - float(np.sum(np.square(values.astype(np.float64))))
     rounding = 10.0 * float(np.finfo(values.dtype).eps) * subspace.total_energy
     return (loss - optimum) / (optimum if optimum > rounding else float("nan"))
-
-
-@jit
-def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Compute `representation_loss` of a matrix in memory."""
-    matrix = _require_pair(features, matrix)
-    span, _ = orthonormal_basis(features)
-    weights = matmul(span.T, matrix)
-    num_rows = matrix.shape[0]
-    block_rows = min(_BLOCK_ROWS, num_rows)
-
-    def add_block(index: jax.Array, total: jax.Array) -> jax.Array:
-        # The last block is moved back to end with the matrix; rows already counted are masked.
-        start = jnp.minimum(index * block_rows, num_rows - block_rows)
-        rows = jax.lax.dynamic_slice_in_dim(matrix, start, block_rows)
-        span_rows = jax.lax.dynamic_slice_in_dim(span, start, block_rows)
-        residual = rows - matmul(span_rows, weights)
-        new = start + jnp.arange(block_rows) >= index * block_rows
-        return total + jnp.sum(jnp.where(new[:, None], jnp.square(residual), 0.0))
-
-    zero = jnp.zeros((), features.dtype)
-    loss: jax.Array = jax.lax.fori_loop(0, -(-num_rows // block_rows), add_block, zero)
-    return loss
 
 
 @jit

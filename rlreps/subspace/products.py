@@ -15,8 +15,6 @@ import scipy
 from rlreps.errors import InputError
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks, regrouped
 
-# Bytes of float64 scratch for a squared norm.
-_SCRATCH_BYTES = 16 * 2**20
 # Bytes of the rows in one product. Each group costs a sweep over the accumulated panel: if rows are
 # long, groups grow until they hold several times as many rows as the panel has columns.
 _GROUP_BYTES = 128 * 2**20
@@ -131,7 +129,7 @@ class Products:
         wanted = min(_ROWS_PER_COLUMN * width, _LARGEST_GROUP_BYTES // row_bytes)
         for start, rows in regrouped(self._source, max(1, _GROUP_BYTES // row_bytes, wanted)):
             if self._energy is None:
-                energy += _require_finite(_squared_norm(rows))
+                energy += _require_finite(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
             yield start, rows
         if self._energy is None:
             self._energy = _require_finite(energy)
@@ -156,16 +154,6 @@ def orthonormalise(panel: np.ndarray) -> np.ndarray:
     """Orthonormalise a panel's columns by Householder QR; overwrites the panel."""
     basis, _ = scipy.linalg.qr(panel, mode="economic", overwrite_a=True, check_finite=False)
     return np.asarray(basis)
-
-
-def _squared_norm(matrix: np.ndarray) -> float:
-    """Compute the squared Frobenius norm of rows in float64."""
-    block_rows = max(1, _SCRATCH_BYTES // (8 * matrix.shape[1]))
-    energy = 0.0
-    for start in range(0, matrix.shape[0], block_rows):
-        block = matrix[start : start + block_rows].astype(np.float64)
-        energy += float(np.vdot(block, block))
-    return energy
 
 
 def _require_finite(energy: float) -> float:

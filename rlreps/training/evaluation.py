@@ -74,11 +74,9 @@ def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
         Orthonormal columns [n, d], by falling energy; zero beyond the rank of the features.
     """
     orthonormal, _ = subspace.orthonormal_basis(features)
-    if isinstance(matrix, RowBlocks):
-        projected = jnp.asarray(subspace.project_rows(np.asarray(orthonormal), matrix))
-    else:
-        projected = jnp.matmul(orthonormal.T, matrix, precision=lax.Precision.HIGHEST)
-    left, _, _ = jnp.linalg.svd(projected, full_matrices=False)
+    source = matrix if isinstance(matrix, RowBlocks) else subspace.ArrayBlocks(np.asarray(matrix))
+    projected = subspace.project_rows(np.asarray(orthonormal), source)
+    left, _, _ = jnp.linalg.svd(jnp.asarray(projected), full_matrices=False)
     components: Array = jnp.matmul(orthonormal, left, precision=lax.Precision.HIGHEST)
     return components
 

@@ -1,16 +1,16 @@
 """A table as a compiled environment."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse
 
 from rlreps.envs.core import TimeStep, check_count, pytree_dataclass
-from rlreps.typing import DoubleArray
+
+if TYPE_CHECKING:
+    from rlreps.worlds.world import World
 
 
 class TableState(NamedTuple):
@@ -49,17 +49,9 @@ class TableEnvironment:
         check_count(self.max_steps, "max_steps", optional=True)
 
     @classmethod
-    def of(
-        cls,
-        table: scipy.sparse.csr_array,
-        rewards: DoubleArray,
-        transition_rewards: DoubleArray | None,
-        terminal: npt.NDArray[np.bool_],
-        start: DoubleArray,
-        observations: npt.NDArray[Any],
-        max_steps: int | None,
-    ) -> "TableEnvironment":
-        """Put a table [n A, n], and rewards of its entries if any, on the default device."""
+    def of(cls, world: "World", max_steps: int | None) -> "TableEnvironment":
+        """Put a world's table, and rewards of its entries if any, on the default device."""
+        table, rewards = world.transitions, world.rewards
         counts = np.diff(table.indptr)
         width = int(counts.max())
         outcomes = np.zeros((len(counts), width), np.int32)
@@ -70,17 +62,17 @@ class TableEnvironment:
         # Rounding must not leave a draw beyond the last outcome.
         chances[np.arange(width)[None, :] >= counts[:, None] - 1] = 1.0
         paid = rewards
-        if transition_rewards is not None:
+        if world.transition_rewards is not None:
             paid = np.zeros((len(counts), width))
-            paid[filled] = transition_rewards
+            paid[filled] = world.transition_rewards
             paid = paid.reshape(*rewards.shape, width)
         return cls(
             outcomes=jnp.asarray(outcomes.reshape(*rewards.shape, width)),
             chances=jnp.asarray(chances.reshape(*rewards.shape, width), jnp.float32),
             rewards=jnp.asarray(paid, jnp.float32),
-            terminal=jnp.asarray(terminal),
-            start=jnp.asarray(np.cumsum(start) / start.sum(), jnp.float32),
-            observations=jnp.asarray(observations),
+            terminal=jnp.asarray(world.terminal),
+            start=jnp.asarray(np.cumsum(world.start) / world.start.sum(), jnp.float32),
+            observations=jnp.asarray(world.observations),
             num_actions=rewards.shape[1],
             max_steps=max_steps,
         )

@@ -23,30 +23,24 @@ from rlreps.cumulants import Cumulants, IndicatorParams, RandomIndicators, Rando
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import as_inputs, bytes_of, jit, seed_key, usable_cores
-from rlreps.subspace import centre_in_place, noise_floor
-from rlreps.subspace.svd import Decomposition
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.measure.chains import environment_chain
-from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.measure.monte_carlo import RowSampler
-from rlreps.successor.measure.rows import RowEstimates, RowEstimator
 from rlreps.successor.measure.settings import (
     LONGEST_HORIZON,
     MOST_ROLLOUTS,
     ROLLOUTS_PER_BLOCK,
     RolloutSettings,
 )
-from rlreps.successor.truth.ground_truth import GroundTruth
-from rlreps.successor.truth.save_matrix import create_matrix, save_matrix
+from rlreps.successor.truth.save_matrix import create_matrix
 from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, Progress, no_progress
+from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.saved_states import SavedStates
 from rlreps.worlds.tables import as_observations
 
-# A round of visits is so many copies times steps; rounds end at so many distinct states for each
-# one drawn.
-_COPIES, _STEPS, _PLENTY = 64, 256, 16
+# A round of visits is so many copies times steps.
+_COPIES, _STEPS = 64, 256
 _BLOCK_ROWS = 25
 _TILE_STATES = 32
 # Purposes of keys; rollouts use the numbers of the states, which are smaller.
@@ -86,60 +80,23 @@ class StateSampling(RolloutSettings):
         require(flat, "cumulants of any number of inputs", type(self.cumulants).__name__)
 
     @property
+    def most_visits(self) -> int:
+        """Number of steps after which the search for states ends."""
+        return self.states * self.visits
+
+    @property
+    def most_distinct(self) -> int:
+        """Number of distinct states at which the search ends."""
+        return 16 * self.states
+
+    @property
     def transitions(self) -> int:
         """Most steps of all rollouts; those in Gymnasium end with their episodes."""
         return self.states * self.rollouts * self.steps_ahead
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SampledTruth:
-    """Estimated discounted sums of cumulants at sampled states.
-
-    Attributes:
-        estimates: The sums and the half difference of their rollouts, both [n, t].
-        observations: What an agent sees of the states, [n, ...].
-        settings: How they were made, JSON values.
-    """
-
-    estimates: RowEstimates
-    observations: npt.NDArray[Any]
-    settings: Mapping[str, Any]
-
-    def truth(self, decomposition: Decomposition = DEFAULT_DECOMPOSITION) -> GroundTruth:
-        """Centre the columns and decompose the matrix and both halves.
-
-        Returns:
-            The truth. Its ``error`` is the noise floor: the expected distance of the leading d
-            components from those of infinitely many rollouts.
-        """
-        rows, half = self.estimates
-        assert half is not None
-        centred = [rows + sign * half for sign in (0, 1, -1)]
-        for matrix in centred:
-            centre_in_place(matrix, "columns")
-        principal, first, second = map(decomposition.decompose, centred)
-        shared = min(part.basis.shape[1] for part in (first, second))
-        count = len(rows)
-        grid = BoxGrid((0,), (count,), (count,), ("state",))
-        return GroundTruth(
-            coordinates=jnp.asarray(grid.unit_centres()),
-            matrix=jnp.asarray(centred[0]),
-            principal=principal,
-            settings=self.settings,
-            error=noise_floor(first.basis[:, :shared], second.basis[:, :shared]),
-            grid=grid,
-            cells=np.arange(count),
-            observed=jnp.asarray(self.observations),
-        )
-
-    def save(self, path: str | Path) -> MatrixStore:
-        """Store the sums, their half difference and the observations; see ``save_matrix``."""
-        return save_matrix(
-            path, self.estimates, observations=self.observations, settings=self.settings
-        )
-
-
-def sample_truth(
+def sample_to_store(
+    path: str | Path,
     environment: Environment | gymnasium.Env[Any, Any],
     sampling: StateSampling | None = None,
     *,
@@ -148,14 +105,18 @@ def sample_truth(
     restore: Callable[[Any, Any], object] | None = None,
     about: Mapping[str, Any] | None = None,
     progress: Progress = no_progress,
-) -> SampledTruth:
-    """Draw states that a policy visits, and estimate discounted sums of cumulants from each.
+) -> tuple[MatrixStore, int]:
+    """Draw states that a policy visits, and store discounted sums of cumulants from each.
+
+    The store is written in blocks of 25 states; run again to resume. ``successor.load`` reads it as
+    a ground truth, whose ``error`` is the noise floor.
 
     Every random number is keyed by (seed, number of the state, rollout block, step); in an
     environment of Gymnasium, by (seed, number of the state, rollout), apart from random numbers of
     generators that its state does not hold, such as an emulator's.
 
     Args:
+        path: A folder that is new or empty, or holds the same truth, complete or not.
         environment: Any compiled environment: PuddleWorld, ``world.environment()``, gymnax, or one
             of your own. Or one of Gymnasium whose state can be saved, with an observation in one
             array; it runs on one core.
@@ -168,104 +129,20 @@ def sample_truth(
         about: More settings to record, such as the name of the environment.
         progress: Shows the progress of the rollouts.
 
-    Raises:
-        InputError: For another environment, a policy without one integer as action, too few
-            distinct states among the visits, or more than the memory holds.
-    """
-    sampling = StateSampling() if sampling is None else sampling
-    found = _prepare(
-        environment, sampling, progress, policy=policy, save=save, restore=restore, about=about
-    )
-    count, parts = sampling.states, []
-    blocks = [range(at, min(at + _BLOCK_ROWS, count)) for at in range(0, count, _BLOCK_ROWS)]
-    with progress("rollouts", total=count, unit="states") as advance:
-        for part in found.sampler.row_blocks(blocks):
-            parts.append(part)
-            advance(len(part.rows))
-    estimates = RowEstimates(*map(np.concatenate, zip(*parts, strict=True)))
-    _, observations, settings = found
-    return SampledTruth(estimates=estimates, observations=observations, settings=settings)
-
-
-def sample_to_store(
-    path: str | Path,
-    environment: Environment | gymnasium.Env[Any, Any],
-    sampling: StateSampling | None = None,
-    *,
-    progress: Progress = no_progress,
-    **options: Any,
-) -> tuple[MatrixStore, int]:
-    """Store what ``sample_truth`` estimates, in blocks of 25 states; run again to resume.
-
-    Args:
-        path: A folder that is new or empty, or holds the same truth, complete or not.
-        environment: As for ``sample_truth``.
-        sampling: As for ``sample_truth``.
-        progress: As for ``sample_truth``.
-        options: ``policy``, ``save``, ``restore`` and ``about``, as for ``sample_truth``.
-
     Returns:
         The store, and the number of states that were missing from it.
 
     Raises:
-        InputError: As for ``sample_truth``, or if the path holds something else.
+        InputError: For another environment, a policy without one integer as action, too few
+            distinct states among the visits, more than the memory holds, or a path that holds
+            something else.
     """
     sampling = StateSampling() if sampling is None else sampling
-    found = _prepare(environment, sampling, progress, **options)
-    store = create_matrix(
-        path,
-        (sampling.states, sampling.tasks),
-        None,
-        cells=None,
-        observations=found.observations,
-        settings=found.settings,
-        block_rows=_BLOCK_ROWS,
-        sampled=True,
-    )
-    blocks = {index: range(*store.matrix.block_range(index)) for index in store.missing_blocks()}
-    missing = sum(map(len, blocks.values()))
-    with (
-        contextlib.closing(found.sampler.row_blocks([*blocks.values()])) as parts,
-        progress("rollouts", total=missing, unit="states") as advance,
-    ):
-        for index, part in zip(blocks, parts, strict=True):
-            store.write_block(index, part)
-            advance(len(blocks[index]))
-    return store.matrix, missing
-
-
-class _Prepared(NamedTuple):
-    """What estimates the rows, what an agent sees of the states, and how they were made."""
-
-    sampler: RowEstimator
-    observations: npt.NDArray[Any]
-    settings: Mapping[str, Any]
-
-
-def _prepare(
-    environment: Any,
-    sampling: StateSampling,
-    progress: Progress,
-    *,
-    policy: Any = None,
-    save: Callable[[Any], Any] | None = None,
-    restore: Callable[[Any, Any], object] | None = None,
-    about: Mapping[str, Any] | None = None,
-) -> _Prepared:
-    """Draw states and cumulants."""
     states: SavedStates | _CompiledStates
     if isinstance(environment, gymnasium.Env):
+        follow: Any = policy
         states = SavedStates(
-            environment,
-            num_states=sampling.states,
-            most_visits=sampling.states * sampling.visits,
-            most_distinct=_PLENTY * sampling.states,
-            seed=sampling.seed,
-            policy=policy,
-            alike=sampling.counters,
-            save=save,
-            restore=restore,
-            progress=progress,
+            environment, sampling, policy=follow, save=save, restore=restore, progress=progress
         )
     else:
         states = _CompiledStates(environment, sampling, policy)
@@ -278,17 +155,35 @@ def _prepare(
     sampler = states.sampler(sampling, lambda seen: family.apply(params, _flat(seen)))
     observations = as_observations(observations)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
-    settings = {
-        "quantity": CUMULANT_SUMS,
-        "method": "monte_carlo",
-        "policy": "uniform" if policy is None else "given",
-        **as_json(sampling),
-        "counters": list(sampling.counters),
-        "rollouts_per_block": ROLLOUTS_PER_BLOCK,
-        "aliased": int(counts[counts > 1].sum()),
-        **(about or {}),
-    }
-    return _Prepared(sampler, observations, settings)
+    store = create_matrix(
+        path,
+        (sampling.states, sampling.tasks),
+        None,
+        cells=None,
+        observations=observations,
+        settings={
+            "quantity": CUMULANT_SUMS,
+            "method": "monte_carlo",
+            "policy": "uniform" if policy is None else "given",
+            **as_json(sampling),
+            "counters": list(sampling.counters),
+            "rollouts_per_block": ROLLOUTS_PER_BLOCK,
+            "aliased": int(counts[counts > 1].sum()),
+            **(about or {}),
+        },
+        block_rows=_BLOCK_ROWS,
+        sampled=True,
+    )
+    blocks = {index: range(*store.matrix.block_range(index)) for index in store.missing_blocks()}
+    missing = sum(map(len, blocks.values()))
+    with (
+        contextlib.closing(sampler.row_blocks([*blocks.values()])) as parts,
+        progress("rollouts", total=missing, unit="states") as advance,
+    ):
+        for index, part in zip(blocks, parts, strict=True):
+            store.write_block(index, part)
+            advance(len(blocks[index]))
+    return store.matrix, missing
 
 
 class _CompiledStates:
@@ -374,7 +269,7 @@ def _flat(observation: Array) -> Array:
 def _require_memory(sampling: StateSampling, state: Any, seen: Any) -> None:
     """Refuse more visits, sums or cumulants than the memory holds, before any step."""
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    visits = 3 * size * (_PLENTY * sampling.states + _COPIES * _STEPS)
+    visits = 3 * size * (sampling.most_distinct + _COPIES * _STEPS)
     width = max((sampling.tasks, *getattr(sampling.cumulants, "hidden", ())))
     block = min(ROLLOUTS_PER_BLOCK, sampling.rollouts - sampling.rollouts // 2)
     rollouts = usable_cores() * _TILE_STATES * block * (2 * size + 4 * (seen.size + 2 * width))
@@ -412,14 +307,14 @@ def _visit(
     starts = jax.vmap(environment.reset)(jax.random.split(key, _COPIES))
     carry, visits = (starts, jnp.zeros(_COPIES, bool)), 0
     pool: list[npt.NDArray[Any]] = []
-    while visits < sampling.states * sampling.visits:
+    while visits < sampling.most_visits:
         carry, (states, ended) = walk(carry, jnp.int32(visits // (_COPIES * _STEPS)))
         acting, visits = ~np.asarray(ended), visits + ended.size
         new = [np.asarray(leaf)[acting] for leaf in jax.tree.leaves(states)]
         pool = [*map(np.concatenate, zip(pool, new, strict=True))] if pool else new
         first = _first_of_each([leaf for leaf, out in zip(pool, left_out, strict=True) if not out])
         pool = [leaf[first] for leaf in pool]
-        if len(pool[0]) >= _PLENTY * sampling.states:
+        if len(pool[0]) >= sampling.most_distinct:
             break
     found, wanted = len(pool[0]), sampling.states
     if found < wanted:

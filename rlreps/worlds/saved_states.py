@@ -8,7 +8,7 @@ An environment on the host has no state that a program could hold: it is saved a
 import hashlib
 import warnings
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import jax
@@ -23,6 +23,9 @@ from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_ce
 from rlreps.successor.measure.settings import RolloutSettings
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.copies import OwnCopies, StateCopies, digest_of_key, state_copies
+
+if TYPE_CHECKING:
+    from rlreps.worlds.sampled import StateSampling
 
 _TRIED, _STEPS = 16, 8
 """Number of saved states from which steps are repeated, and of steps from each."""
@@ -48,13 +51,9 @@ class SavedStates:
     def __init__(
         self,
         environment: gymnasium.Env[Any, Any],
+        sampling: "StateSampling",
         *,
-        num_states: int,
-        most_visits: int,
-        most_distinct: int,
-        seed: int = 0,
         policy: Policy | None = None,
-        alike: Sequence[str] = (),
         save: Callable[[Any], Any] | None = None,
         restore: Callable[[Any, Any], object] | None = None,
         progress: Progress = no_progress,
@@ -63,12 +62,8 @@ class SavedStates:
 
         Args:
             environment: From ``gymnasium.make``, or your own.
-            num_states: Number of states to draw, n.
-            most_visits: Number of steps after which the search ends.
-            most_distinct: Number of distinct states at which the search ends.
-            seed: Seed of the first reset, of actions and of the draw.
+            sampling: How many states to draw, from how many visits.
             policy: (observation, generator) → action; None draws from the action space.
-            alike: Names of attributes that tell no states apart.
             save: Environment → its state; None copies all attributes.
             restore: (environment, state) → nothing; puts the environment into a saved state.
             progress: Shows the number of distinct states that have been visited.
@@ -79,8 +74,9 @@ class SavedStates:
         """
         single = isinstance(environment, gymnasium.Env)
         require(single, "a single environment (gymnasium.make)", type(environment).__name__)
+        seed = sampling.seed
         self._environment, self._policy, self._seed = environment, policy, seed
-        self._alike = frozenset(alike)
+        self._alike = frozenset(sampling.counters)
         with own_code("an environment and a policy that take steps"):
             # Wrappers and environments may set attributes in their first steps.
             environment.action_space.seed(seed)
@@ -90,10 +86,10 @@ class SavedStates:
             self._copies = state_copies(environment, save, restore)
             saved = self._copies.save(environment)
             size = 3 * seen.nbytes + (len(saved) if isinstance(saved, bytes) else 0)
-            require_memory(f"{num_states:,} saved states", num_states * size)
-            with progress("visits", total=most_distinct, unit="distinct states") as advance:
-                limits = (num_states, most_visits, most_distinct)
-                self._visits = self._walk(seen, limits, advance)
+            require_memory(f"{sampling.states:,} saved states", sampling.states * size)
+            most = sampling.most_distinct
+            with progress("visits", total=most, unit="distinct states") as advance:
+                self._visits = self._walk(seen, sampling, advance)
             whole = state_copies(environment, save, restore, counters=(), random=True)
             repeated = self._repeat(whole)
         if 2 * repeated < _TRIED:
@@ -102,24 +98,24 @@ class SavedStates:
                 "the environment keeps a part of its state, or of its random numbers, where copies "
                 "do not reach, and rollouts may not start in their state",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         self.observations = np.stack([each.observation for each in self._visits])
 
     def _walk(
         self,
         seen: npt.NDArray[Any],
-        limits: tuple[int, int, int],
+        sampling: "StateSampling",
         advance: Callable[[int], object],
     ) -> list[_Visit]:
         """Follow the policy; return visits of distinct states.
 
         Args:
             seen: The first observation.
-            limits: Number of states to draw, of visits, and of distinct states.
+            sampling: How many states to draw, from how many visits.
             advance: Called for each distinct state.
         """
-        num_states, most_visits, most_distinct = limits
+        num_states, most_visits = sampling.states, sampling.most_visits
         environment, generator = self._environment, np.random.default_rng(self._seed)
         environment.action_space.seed(self._seed)
         kept: dict[int, _Visit] = {}
@@ -137,7 +133,7 @@ class SavedStates:
                 place = number if number < num_states else int(generator.integers(number + 1))
                 if place < num_states:
                     kept[place] = _Visit(saved, seen)
-                if len(states) >= most_distinct:
+                if len(states) >= sampling.most_distinct:
                     break
             over = terminated or truncated
             seen = self._seen(environment.reset()[0]) if over else following

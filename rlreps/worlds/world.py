@@ -294,15 +294,7 @@ class World:
         Args:
             max_steps: Steps after which an episode is truncated; None has no limit.
         """
-        return TableEnvironment.of(
-            self.transitions,
-            self.rewards,
-            self.transition_rewards,
-            self.terminal,
-            self.start,
-            self.observations,
-            max_steps,
-        )
+        return TableEnvironment.of(self, max_steps)
 
     def optimal_action_values(self, discount: float = 0.95) -> DoubleArray:
         """Compute Q*, [n, A], by policy iteration."""

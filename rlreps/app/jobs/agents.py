@@ -81,18 +81,6 @@ _BESIDE_CONFIG = ("arena", "world_digest", "ground_truth", "start", "own", "prio
 """Parts of a run, besides its ``AgentConfig``, that decide its result."""
 
 
-class StartingTorsos(NamedTuple):
-    """Torsos with which agents start.
-
-    Attributes:
-        params: Parameters of the configured encoder, every leaf with a leading seed axis.
-        origin: A description of the torsos, for the run's configuration.
-    """
-
-    params: Any
-    origin: str
-
-
 class CustomParts(NamedTuple):
     """A user's own parts, instead of those that a configuration names.
 
@@ -101,12 +89,14 @@ class CustomParts(NamedTuple):
         auxiliary: An auxiliary task, weighed by the configuration's weight.
         name: A name for these parts in the run's configuration; required if there are any parts.
         prior: Action values with which all agents begin (``rlreps.agents.prior_of``).
+        start: Parameters of torsos with which agents begin, every leaf with a leading seed axis.
     """
 
     torso: Encoder | None = None
     auxiliary: AuxiliaryTask | None = None
     name: str | None = None
     prior: Prior | None = None
+    start: Params | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +111,6 @@ class TrainAgents(Job[Mapping[str, Any]]):
         store: A successor measure of the same arena against which torsos are measured
             (PuddleWorld); by default the released one, for the arena sutton.
         truth: Ground truth of torsos in PuddleWorld, instead of a store; see ``make_measurement``.
-        start: Torsos to start with instead of fresh ones.
         own: The user's own parts.
         page: Whether to write the page.
     """
@@ -132,7 +121,6 @@ class TrainAgents(Job[Mapping[str, Any]]):
     config: AgentConfig = dataclasses.field(default=AgentConfig())
     store: Path | None = None
     truth: GroundTruth | None = no_option(None)
-    start: StartingTorsos | None = no_option(None)
     own: CustomParts = no_option(CustomParts())
     page: bool = no_option(True)
 
@@ -155,7 +143,6 @@ class TrainAgents(Job[Mapping[str, Any]]):
             **as_json(self.config),
             **describe_environment(self.config),
             "ground_truth": None if self._truth is None else dict(self._truth.settings),
-            "start": None if self.start is None else self.start.origin,
             "own": own.name,
             **({} if own.prior is None else {"prior": digest_of_leaves(own.prior)}),
         }
@@ -189,7 +176,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
             make_program(config, self._agent, devices=context.devices)
         ) as program:
             program.measure = self._measure
-            program.torsos = None if self.start is None else self.start.params
+            program.torsos = self.own.start
             loop.run(
                 program,
                 steps=config.steps,

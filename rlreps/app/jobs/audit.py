@@ -14,8 +14,8 @@ from rlreps.app.jobs.fit import Collection, read_data
 from rlreps.auditing.audit import OURS, as_features, audit
 from rlreps.auditing.findings import Audit
 from rlreps.config import as_json, checked, interval
-from rlreps.errors import InputError, reason_of, require
-from rlreps.files import DAMAGED, read_array
+from rlreps.errors import require
+from rlreps.files import read_array
 from rlreps.numerics import digest_of
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
@@ -56,7 +56,7 @@ class AuditFeatures(Job[Audit]):
         require(bool(names), "at least one .npy file of features", "none")
         require(len({*names}) == len(names), "files of different names", names)
         labels = names if len(names) > 1 else [OURS]
-        return dict(zip(labels, map(_read_array, self.features), strict=True))
+        return dict(zip(labels, map(read_array, self.features), strict=True))
 
     @functools.cached_property
     def _against(self) -> GroundTruth | Transitions:
@@ -142,13 +142,6 @@ class AuditFeatures(Job[Audit]):
         """Yield the verdict in words, and the report's path."""
         yield from summary["lines"]
         yield f"wrote {summary['report']}"
-
-
-def _read_array(path: Path) -> np.ndarray:
-    try:
-        return read_array(path)
-    except DAMAGED as error:
-        raise InputError(f"expected an .npy file, got {path}: {reason_of(error)}") from error
 
 
 def _digest_truth(truth: GroundTruth) -> str:

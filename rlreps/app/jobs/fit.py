@@ -15,7 +15,7 @@ from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.app.options import Choice
 from rlreps.config import checked, from_json, interval, positive
-from rlreps.encoders import Encoder
+from rlreps.encoders import EVERY_ENCODER, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import InputError, reason_of, recorded_warnings, require, require_memory
@@ -27,7 +27,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import Fit
-from rlreps.successor.fitting.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
+from rlreps.successor.fitting.methods import FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
 
@@ -37,7 +37,7 @@ MOST_COLLECTED = 10**8
 
 CHOICES: dict[Any, Choice] = {
     Observation | None: Choice("observation", OBSERVATIONS),
-    Encoder | None: Choice("encoder", FIT_ENCODERS),
+    Encoder | None: Choice("encoder", EVERY_ENCODER),
     FitMethod | None: Choice("method", FIT_METHODS),
 }
 

@@ -11,9 +11,8 @@ from rlreps.config import (
     interval,
     options,
     positive,
-    registry,
 )
-from rlreps.encoders import ENCODERS, Convolutional, Encoder, Tabular
+from rlreps.encoders import EVERY_ENCODER, Encoder, Tabular
 from rlreps.errors import InputError, require, require_choice
 from rlreps.successor.fitting.observed import Observed
 from rlreps.training.optimizers import Optimizer
@@ -74,9 +73,6 @@ FIT_METHODS: dict[str, type[FitMethod]] = {
     "td": TemporalDifferences,
 }
 """Name → method."""
-
-FIT_ENCODERS: dict[str, type[Encoder]] = {**ENCODERS, **registry(Convolutional)}
-"""Name → encoder."""
 
 
 @checked
@@ -145,7 +141,7 @@ def describe_options(config: FitConfig) -> dict[str, Any]:
     """Describe options as JSON values; the user's own encoder by its class alone."""
     described, encoder = as_json(config), config.encoder
     described |= {name: described.pop(name) for name in _OF_NETWORKS}
-    if encoder is not None and FIT_ENCODERS.get(encoder.name) is not type(encoder):
+    if encoder is not None and EVERY_ENCODER.get(encoder.name) is not type(encoder):
         described["encoder"] = {"name": encoder.name, "own": True}
     return dict(described)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.config import from_json, registry
-from rlreps.encoders import Encoder
+from rlreps.encoders import EVERY_ENCODER, Encoder
 from rlreps.errors import InputError, require
 from rlreps.files import read_archive, write_archive
 from rlreps.runs.folder import RunFolder
@@ -17,7 +17,6 @@ from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviou
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.methods import (
-    FIT_ENCODERS,
     FIT_METHODS,
     FitConfig,
     resolve,
@@ -69,7 +68,7 @@ def read(
     del stored["data"]
     stored |= {"behaviour": "uniform"} if own_policy else {}
     stored |= {"encoder": None} if own_encoder else {}
-    given = from_json(FitConfig, stored, {**registry(*FIT_METHODS.values()), **FIT_ENCODERS})
+    given = from_json(FitConfig, stored, {**registry(*FIT_METHODS.values()), **EVERY_ENCODER})
     config = resolve(dataclasses.replace(given, encoder=encoder or given.encoder), observed)
     arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
     require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
-from rlreps.app import CustomParts, StartingTorsos, TrainAgents, history, mean_returns, run_job
+from rlreps.app import CustomParts, TrainAgents, history, mean_returns, run_job
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import Convolutional, Encoder
@@ -324,10 +324,10 @@ def train_arm(
     if torso is not None and tables is not None:
         fresh = jax.vmap(torso.init)(make_keys(config.seeds))
         table = jnp.broadcast_to(jnp.asarray(tables), fresh["table"].shape)
-        start = StartingTorsos({**fresh, "table": table}, name)
+        start = {**fresh, "table": table}
     home = run.folder.path / "runs" / name
-    own = CustomParts() if torso is None else CustomParts(torso=torso, name=name)
-    run_job(TrainAgents(config=config, start=start, own=own, page=False), home, devices=run.devices)
+    own = CustomParts() if torso is None else CustomParts(torso=torso, name=name, start=start)
+    run_job(TrainAgents(config=config, own=own, page=False), home, devices=run.devices)
     return history(RunFolder(home), "returns")
 
 

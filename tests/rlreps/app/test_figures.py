@@ -11,12 +11,11 @@ from rlreps.app.figures import _telling_places, draw_components, plot_learned_co
 from rlreps.app.generation import generate
 from rlreps.errors import InputError
 from rlreps.explore.build import explore
-from rlreps.successor import BoxGrid, MonteCarlo, save_matrix
+from rlreps.successor import BoxGrid, MonteCarlo, load, save_matrix
 from rlreps.successor.measure.rows import RowEstimates
-from rlreps.worlds.sampled import SampledTruth
 
 
-def sampled(observations, seed=0):
+def sampled(path, observations, seed=0):
     """Return a truth whose first components depend on the second and the fourth number alone."""
     generator = np.random.default_rng(seed)
     _, *inner = observations.T
@@ -25,13 +24,14 @@ def sampled(observations, seed=0):
     rows = np.stack(columns, axis=1) @ generator.normal(size=(3, 12))
     half = 1e-3 * generator.normal(size=rows.shape)
     estimates = RowEstimates(rows.astype(np.float32), half.astype(np.float32))
-    return SampledTruth(estimates=estimates, observations=observations, settings={}).truth()
+    save_matrix(path, estimates, observations=observations)
+    return load(path)
 
 
-def test_states_without_places_lie_over_the_two_numbers_that_explain_their_components():
+def test_states_without_places_lie_over_the_two_numbers_that_explain_their_components(tmp_path):
     generator = np.random.default_rng(0)
     observations = generator.uniform(-1.0, 1.0, (400, 5)).astype(np.float32)
-    truth = sampled(observations)
+    truth = sampled(tmp_path, observations)
     figure = plot_learned_components(truth, {}, 2)
     texts = [figure.get_supxlabel(), figure.get_supylabel()]
     assert texts == ["number 2 of the observation", "number 4 of the observation"]
@@ -53,13 +53,13 @@ def test_states_without_places_lie_over_the_two_numbers_that_explain_their_compo
 
 
 @pytest.mark.parametrize("numbers", [1, 31])
-def test_states_are_drawn_in_their_order_where_no_two_numbers_place_them(numbers):
+def test_states_are_drawn_in_their_order_where_no_two_numbers_place_them(tmp_path, numbers):
     if numbers == 1:
         observations = np.eye(30, 5, dtype=np.float32)
         observations[:, 1] = np.arange(30)
     else:
         observations = np.random.default_rng(0).normal(size=(30, numbers)).astype(np.float32)
-    figure = plot_learned_components(sampled(observations), {}, 2)
+    figure = plot_learned_components(sampled(tmp_path, observations), {}, 2)
     assert figure.get_supxlabel() == "state"
 
 

@@ -45,7 +45,6 @@ from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.training.config import TrainingConfig
-from rlreps.worlds.sampled import SampledTruth
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16,), frequencies=3),
@@ -167,8 +166,7 @@ def test_a_fit_sees_the_states_in_the_units_of_the_store(tmp_path):
 def test_columns_that_are_cumulants_are_no_states(tmp_path):
     estimates = RowEstimates(MATRIX, 0.1 * MATRIX)
     for name, settings in {"states": {}, "cumulants": {"quantity": CUMULANT_SUMS}}.items():
-        truth = SampledTruth(estimates=estimates, observations=FRAMES, settings=settings)
-        truth.save(tmp_path / name)
+        save_matrix(tmp_path / name, estimates, observations=FRAMES, settings=settings)
         page = explore([tmp_path / name], tmp_path / "page.html", components=3)
         kind = Contents(page.read_text("utf-8")).described["source"]["kind"]
         assert kind == {"states": "rows", "cumulants": "none"}[name]
@@ -302,7 +300,7 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, trained, tmp_path,
     run = shutil.copytree(trained, tmp_path / "run")
     for wrong, expected in ((np.array([None]), "allow_pickle"), (np.ones((63, 3)), "of 64 states")):
         np.save(run / "features" / "000000010.npy", wrong)
-        with pytest.raises(InputError, match=f"^expected features .*{expected}"):
+        with pytest.raises(InputError, match=f"^expected .*{expected}"):
             explore([toy_store, run], out)
     assert not out.exists()
 

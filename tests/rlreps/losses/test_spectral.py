@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from operator import getitem
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,12 @@ import optax
 import pytest
 
 from rlreps.batch import Batch
+from rlreps.config import configurable, leaf
 from rlreps.encoders import MLP, BlockSparse, SeparateMLP, Tabular
 from rlreps.losses import NestedLora
 from rlreps.losses.spectral import CovarianceJacobian, Spin, SpinMoments, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
-from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, MatrixOperator
+from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, Operator
 from rlreps.subspace.ordered import ordered_spectrum
 
 NUM_STATES, NUM_FEATURES = 5, 3
@@ -31,6 +33,18 @@ IN_FULL = pytest.mark.integration
 
 
 in_double_precision = pytest.mark.usefixtures("double_precision")
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Matrix(Operator):
+    """(Ku)(s) = Σ_s' K[s, s'] u(s') at indices of states."""
+
+    values: Any = leaf()
+
+    def apply(self, sample):
+        every = sample.function(jnp.arange(len(self.values)))
+        return (jnp.asarray(self.values) @ every)[sample.inputs]
 
 
 def batch_of(inputs):
@@ -82,7 +96,7 @@ def exact_masked_gradient(table, operator, measure):
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
 def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averaging_rate):
-    objective = spin(MatrixOperator(SYMMETRIC), averaging_rate)
+    objective = spin(Matrix(SYMMETRIC), averaging_rate)
     gradient, value, _, metrics = gradient_of(objective, TABLE, batch_of(ALL_STATES))
     uniform = np.full(NUM_STATES, 1 / NUM_STATES)
     np.testing.assert_allclose(
@@ -109,7 +123,7 @@ def test_each_feature_is_shifted_by_its_eigenvalue_and_the_largest_so_far(weight
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [0.3, pytest.param(1.0, marks=IN_FULL)])
 def test_without_the_mask_the_gradient_is_that_of_the_trace(averaging_rate):
-    objective = spin(MatrixOperator(SYMMETRIC), averaging_rate, masked=False)
+    objective = spin(Matrix(SYMMETRIC), averaging_rate, masked=False)
     gradient, value, *_ = gradient_of(objective, TABLE, batch_of(ALL_STATES))
 
     def trace(table):
@@ -125,7 +139,7 @@ def test_without_the_mask_the_gradient_is_that_of_the_trace(averaging_rate):
 def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
     operator = SYMMETRIC / MEASURE[:, None]
     objective = spin(
-        MatrixOperator(operator, measure=MEASURE),
+        Matrix(operator),
         averaging_rate,
         weights=lambda states: jnp.asarray(7.0 * MEASURE)[states],
     )
@@ -192,7 +206,7 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(sta
     rng = np.random.default_rng(1)
     batches = rng.integers(0, NUM_STATES, size=(count, 6))
     tables = rng.normal(size=(count, NUM_STATES, NUM_FEATURES))
-    objective = spin(MatrixOperator(SYMMETRIC), rate, starts_at_identity=starts_at_identity)
+    objective = spin(Matrix(SYMMETRIC), rate, starts_at_identity=starts_at_identity)
     state = objective.init(jax.random.key(0))
     covariances, jacobians = [], []
     for states, table in zip(batches, tables, strict=True):
@@ -236,7 +250,7 @@ def test_the_jacobian_of_layers_is_that_of_one_backward_pass_for_each_pair(maske
         return [each.of_batch(encode, params, values, shares) for each in (passes, layered)]
 
     expected, found = jax.jit(both)(params)
-    assert spin(MatrixOperator(SYMMETRIC), 0.1, encoder=network).jacobian.layered
+    assert spin(Matrix(SYMMETRIC), 0.1, encoder=network).jacobian.layered
     assert_trees_close(found, expected)
     assert float(jnp.abs(expected[0]["kernel"]).max()) > 0.1
 
@@ -262,7 +276,7 @@ def descend(objective, states, learning_rate, steps):
 @pytest.mark.parametrize("averaging_rate", [0.02, pytest.param(0.2, marks=IN_FULL)])
 def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(averaging_rate):
     operator = SYMMETRIC + 3.0 * np.eye(NUM_STATES)
-    objective = spin(MatrixOperator(operator), averaging_rate)
+    objective = spin(Matrix(operator), averaging_rate)
     features = descend(objective, ALL_STATES, 0.01, 2_500)
     moments = features.T @ features / NUM_STATES, features.T @ operator @ features / NUM_STATES
     values, transform = ordered_spectrum(*map(jnp.asarray, moments))
@@ -289,7 +303,7 @@ def test_nested_approximation_of_an_operator_follows_the_expected_gradient(nesti
     kernel = SYMMETRIC / np.sqrt(np.outer(measure, measure)) * measure
     objective = NestedLora(
         NUM_FEATURES,
-        operator=MatrixOperator(kernel, measure),
+        operator=Matrix(kernel),
         weights=(lambda states: NUM_STATES * jnp.asarray(measure)[states]) if weighted else None,
         nesting=nesting,
     )

@@ -15,7 +15,7 @@ from rlreps.app.main import main
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.errors import InputError
-from rlreps.worlds import StateSampling, World, sample_truth, sampled
+from rlreps.worlds import StateSampling, World, sample_to_store, sampled
 from rlreps.worlds.copies import digest_of_key
 from rlreps.worlds.saved_states import SavedStates
 
@@ -77,23 +77,23 @@ def exact_sums(found, chances, options):
 
 
 @pytest.mark.parametrize("policy", [None, mostly_down_and_right], ids=["uniform", "policy"])
-def test_sums_are_those_of_the_game_s_table_within_the_stated_error(policy):
-    found = sample_truth(Lake(), SMALL, policy=policy)
+def test_sums_are_those_of_the_game_s_table_within_the_stated_error(sample, policy):
+    found = sample(Lake(), SMALL, policy=policy)
     exact, seen = exact_sums(found, None if policy is None else CHANCES, SMALL)
     assert len({*seen}) == 10
     rows, half = found.estimates
     assert np.square(rows - exact).mean() == pytest.approx(np.square(half).mean(), rel=0.5)
     assert np.sqrt(np.square(half).mean()) < 0.15 * exact.std()
-    assert found.truth().num_states == 10
+    assert found.truth.num_states == 10
 
 
-def test_sampling_again_gives_the_same_bits_and_other_rollouts_are_others():
+def test_sampling_again_gives_the_same_bits_and_other_rollouts_are_others(sample):
     few = dataclasses.replace(SMALL, rollouts=4)
-    one, other = (sample_truth(Lake(), few).estimates for _ in range(2))
+    one, other = (sample(Lake(), few).estimates for _ in range(2))
     assert one.rows.tobytes() == other.rows.tobytes()
     assert np.abs(one.half_difference).min() > 0.0
     later = dataclasses.replace(few, count_start=False)
-    again = sample_truth(Lake(), later)
+    again = sample(Lake(), later)
     first = with_sizes(few.cumulants, num_inputs=LAKE)
     params = sampled._draw_cumulants(first, few, jnp.asarray(again.observations))
     start = np.asarray(first.apply(params, jnp.asarray(again.observations)))
@@ -122,18 +122,18 @@ class Walk(gymnasium.Env):
 
 
 @pytest.mark.parametrize("of_seed", [random.Random, np.random.RandomState, np.random.default_rng])
-def test_a_generator_of_the_environment_s_own_is_no_part_of_its_state(of_seed):
+def test_a_generator_of_the_environment_s_own_is_no_part_of_its_state(sample, of_seed):
     class Own(Walk):
         pass
 
     Own.of_seed = staticmethod(of_seed)
-    found = sample_truth(Own(), dataclasses.replace(SMALL, states=7, rollouts=20))
+    found = sample(Own(), dataclasses.replace(SMALL, states=7, rollouts=20))
     assert sorted(found.observations[:, 0]) == [*range(7)]
     # With copied generators, rollouts of a state would be one another's copies.
     assert (np.abs(found.estimates.half_difference).max(axis=1) > 0.01).all()
 
 
-def test_states_are_drawn_from_all_visits():
+def test_states_are_drawn_from_all_visits(sample):
     class Far(Walk):
         """Goes on to places that it has not visited."""
 
@@ -144,7 +144,7 @@ def test_states_are_drawn_from_all_visits():
             self.place = self.went = getattr(self, "went", 0) + 1
             return (np.array([self.place], np.float32), *taken[1:])
 
-    found = sample_truth(Far(), dataclasses.replace(SMALL, states=50, rollouts=2, horizon=2))
+    found = sample(Far(), dataclasses.replace(SMALL, states=50, rollouts=2, horizon=2))
     visits = 16 * 50
     assert found.observations.mean() == pytest.approx(visits / 2, abs=4 * visits / np.sqrt(12 * 50))
 
@@ -173,7 +173,7 @@ def test_a_rollout_has_the_same_bits_whatever_rollouts_came_before(of_seed):
 
     if of_seed is not None:
         Own.of_seed = staticmethod(of_seed)
-    states = SavedStates(Own(), num_states=3, most_visits=200, most_distinct=48)
+    states = SavedStates(Own(), StateSampling(states=3, visits=70))
     first, other = (np.array(states.rollout(1, number, 30)) for number in (0, 1))
     assert not np.array_equal(first, other)
     states.rollout(2, 0, 5)
@@ -203,9 +203,9 @@ class Clocked(Walk):
         return np.array([self.place], np.float32), 0.0, False, False, {}
 
 
-def test_an_attribute_that_tells_no_states_apart_is_restored():
+def test_an_attribute_that_tells_no_states_apart_is_restored(sample):
     few = dataclasses.replace(SMALL, states=5, rollouts=2, horizon=3)
-    found = sample_truth(Clocked(), few)
+    found = sample(Clocked(), few)
     starts = found.observations[:, 0].astype(int)
     assert sorted(starts) == [*range(5)]
     family = with_sizes(few.cumulants, num_inputs=1)
@@ -238,11 +238,11 @@ class Emulated(Walk):
         self.emulator = Emulator()
 
 
-def test_an_emulator_s_clones_are_states():
+def test_an_emulator_s_clones_are_states(sample):
     few = dataclasses.replace(SMALL, states=7, rollouts=60)
-    found, plain = sample_truth(Emulated(), few), Walk()
+    found, plain = sample(Emulated(), few), Walk()
     plain.of_seed = np.random.default_rng
-    expected = sample_truth(plain, few)
+    expected = sample(plain, few)
     order, other = (np.argsort(each.observations[:, 0]) for each in (found, expected))
     error = np.sqrt(np.square(expected.estimates.half_difference).mean())
     apart = found.estimates.rows[order] - expected.estimates.rows[other]
@@ -266,15 +266,16 @@ class Elsewhere(Walk):
         return super().step(action)
 
 
-def test_a_warning_tells_that_copies_do_not_reach_the_state():
+def test_a_warning_tells_that_copies_do_not_reach_the_state(sample, tmp_path):
     few = dataclasses.replace(SMALL, rollouts=2, horizon=2)
-    with pytest.warns(UserWarning, match=r"steps from only \d of 16 saved states lead"):
-        sample_truth(Elsewhere(), few)
+    with pytest.warns(UserWarning, match=r"steps from only \d of 16 saved states lead") as told:
+        sample_to_store(tmp_path, Elsewhere(), few)
+    assert told[0].filename == __file__
     given = {
         "save": lambda env: env.unwrapped.place,
         "restore": lambda env, place: setattr(env.unwrapped, "place", place),
     }
-    assert len(sample_truth(Elsewhere(), dataclasses.replace(few, states=7), **given).observations)
+    assert len(sample(Elsewhere(), dataclasses.replace(few, states=7), **given).observations)
 
 
 class Refusing(Walk):
@@ -302,10 +303,10 @@ class Refusing(Walk):
     ],
     ids=["states", "memory", "copies", "save", "policy", "limit", "tuple"],
 )
-def test_sampling_refuses_what_does_not_fit(environment, changes, options, said):
+def test_sampling_refuses_what_does_not_fit(tmp_path, environment, changes, options, said):
     sampling = dataclasses.replace(SMALL, rollouts=2, **changes)
     with pytest.raises(InputError, match=said):
-        sample_truth(environment(), sampling, **options)
+        sample_to_store(tmp_path, environment(), sampling, **options)
 
 
 @pytest.mark.integration

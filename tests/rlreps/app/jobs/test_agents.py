@@ -24,7 +24,6 @@ from rlreps.app.agent_report import history
 from rlreps.app.job import Context, run_job
 from rlreps.app.jobs.agents import (
     CustomParts,
-    StartingTorsos,
     TrainAgents,
     load_agent_config,
     load_agents,
@@ -183,11 +182,11 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     )
     torso = make_torso(config, (4,))
     params = jax.vmap(torso.init)(jax.random.split(jax.random.key(99), 2))
-    start = StartingTorsos(params, "key 99")
-    run_job(TrainAgents(config=config, start=start, page=False), tmp_path / "run")
+    own = CustomParts(start=params, name="key 99")
+    run_job(TrainAgents(config=config, own=own, page=False), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    assert folder.config["start"] == "key 99"
-    program, state, _ = load_agents(folder, load_agent_config(folder))
+    assert folder.config["own"] == "key 99"
+    program, state, _ = load_agents(folder, config)
     program.close()
     # Frozen: as they were given. The read-out has learned.
     learner = state.learner
