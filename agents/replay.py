@@ -99,11 +99,12 @@ def stack_transitions(
         Rows [b, l + 1].
 
     Raises:
-        InputError: For flags, actions or observations of other shapes, observations that are not
-            finite, or a step that does not begin where the step before it in the same episode
-            ended. Inside compiled functions shapes alone are checked.
+        InputError: For flags, actions or observations of other shapes, actions that are no
+            integers, observations that are not finite, or a step that does not begin where the step
+            before it in the same episode ended. Inside compiled functions shapes and types alone
+            are checked.
     """
-    given = (observation, next_observation, terminated, truncated)
+    given = (observation, next_observation, terminated, truncated, action)
     compiled = any(isinstance(part, Tracer) for part in given)
     # A user's loop calls this at every update, and NumPy's calls are faster than JAX's.
     xp: Any = jnp if compiled else np
@@ -114,13 +115,15 @@ def stack_transitions(
     flags = f"flags of shape {before.shape[:1]} or {before.shape[:2]}"
     require(fits, flags, (ended.shape, cut.shape))
     require(before.shape == after.shape, f"next observations of shape {before.shape}", after.shape)
-    actions = None if action is None else jnp.asarray(action, jnp.int32)
-    fits = actions is None or actions.shape == ended.shape
-    require(fits, f"actions of shape {ended.shape}", getattr(actions, "shape", None))
+    taken = None if action is None else xp.asarray(action)
+    if taken is not None:
+        expected, got = f"integer actions of shape {ended.shape}", (taken.dtype.name, taken.shape)
+        require(taken.dtype.kind in "iu" and taken.shape == ended.shape, expected, got)
+        # Nobody took an action after the last transition.
+        taken = xp.pad(taken.astype(np.int32).reshape(len(ended), -1), ((0, 0), (0, 1)))
     over = ended | cut
     if ended.ndim == 1:
         before, after, ended, over = (part[:, None] for part in (before, after, ended, over))
-        actions = None if actions is None else actions[:, None]
     if not compiled:
         # One of them would stay in the running means of a task for ever.
         finite = before.dtype.kind != "f" or bool((np.isfinite(before) & np.isfinite(after)).all())
@@ -139,8 +142,7 @@ def stack_transitions(
         xp.concatenate([before[:, :1], after], axis=1),
         xp.concatenate([ended, never], axis=1),
         xp.concatenate([never, over], axis=1),
-        # Nobody took an action after the last transition.
-        None if actions is None else jnp.pad(actions, ((0, 0), (0, 1))),
+        taken,
     )
 
 

@@ -113,8 +113,7 @@ def _require_features(features: jax.Array) -> None:
         )
 
 
-def _require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
-    """Check that both are matrices over the same states; return the other in their dtype."""
+def _require_states(features: jax.Array, other: jax.Array) -> None:
     _require_features(features)
     require_array("a matrix as an array [states, columns]", other)
     if other.ndim != 2 or other.shape[0] != features.shape[0] or other.size == 0:
@@ -122,6 +121,11 @@ def _require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
             f"expected a matrix over the features' {features.shape[0]} states, "
             f"got shape {other.shape}"
         )
+
+
+def _require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
+    """Check that both are matrices over the same states; return the other in their dtype."""
+    _require_states(features, other)
     return jnp.asarray(other, features.dtype)
 
 
@@ -244,7 +248,8 @@ def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> j
       Scalar of the features' dtype.
     """
     if not isinstance(matrix, RowBlocks):
-        matrix = ArrayBlocks(np.asarray(_require_pair(features, matrix)))
+        _require_states(features, matrix)
+        matrix = ArrayBlocks(np.asarray(matrix, features.dtype))
     span, _ = orthonormal_basis(features)
     return jnp.asarray(residual_energy(np.asarray(span), matrix), features.dtype)
 

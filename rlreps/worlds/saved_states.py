@@ -8,7 +8,7 @@ An environment on the host has no state that a program could hold: it is saved a
 import hashlib
 import warnings
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import jax
@@ -23,9 +23,7 @@ from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_ce
 from rlreps.successor.measure.settings import RolloutSettings
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.copies import OwnCopies, StateCopies, digest_of_key, state_copies
-
-if TYPE_CHECKING:
-    from rlreps.worlds.sampled import StateSampling
+from rlreps.worlds.settings import StateSampling
 
 _TRIED, _STEPS = 16, 8
 """Number of saved states from which steps are repeated, and of steps from each."""
@@ -51,7 +49,7 @@ class SavedStates:
     def __init__(
         self,
         environment: gymnasium.Env[Any, Any],
-        sampling: "StateSampling",
+        sampling: StateSampling,
         *,
         policy: Policy | None = None,
         save: Callable[[Any], Any] | None = None,
@@ -105,7 +103,7 @@ class SavedStates:
     def _walk(
         self,
         seen: npt.NDArray[Any],
-        sampling: "StateSampling",
+        sampling: StateSampling,
         advance: Callable[[int], object],
     ) -> list[_Visit]:
         """Follow the policy; return visits of distinct states.

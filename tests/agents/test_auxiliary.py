@@ -125,8 +125,10 @@ def test_transitions_of_other_shapes_are_refused(following, flags, words):
 
 def test_transitions_with_other_actions_or_infinite_observations_are_refused():
     seen, never = np.zeros((3, 4, 2), np.float32), np.zeros((3, 4), bool)
-    with pytest.raises(InputError, match=r"actions of shape \(3, 4\), got \(3,\)"):
-        stack_transitions(seen, seen, never, action=np.zeros(3, int))
+    for shape, kind in ((3,), np.int64), ((3, 4), np.float32):
+        words = f"expected integer actions of shape (3, 4), got ('{kind.__name__}', {shape}"
+        with pytest.raises(InputError, match=re.escape(words)):
+            stack_transitions(seen, seen, never, action=np.zeros(shape, kind))
     for bad in (np.nan, np.inf):
         broken = seen.copy()
         broken[1, 2, 0] = bad

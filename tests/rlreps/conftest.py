@@ -5,12 +5,16 @@ import dataclasses
 import os
 import subprocess
 import sys
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rlreps.app.generation import generate
 from rlreps.app.main import main
+from rlreps.config import configurable, leaf
+from rlreps.operators import Operator
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
 from rlreps.successor.fitting.data import as_transitions
@@ -324,3 +328,21 @@ def _every_axis_is_labelled():
         for module in (plotting, style):
             patch.setattr(module, "figure_bytes", checked)
         yield
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Matrix(Operator):
+    """(Ku)(s) = Σ_s' K[s, s'] u(s') at indices of states."""
+
+    values: Any = leaf()
+
+    def apply(self, sample):
+        every = sample.function(jnp.arange(len(self.values)))
+        return (jnp.asarray(self.values) @ every)[sample.inputs]
+
+
+@pytest.fixture(scope="session")
+def matrix_operator():
+    """Returns the class of operators that are matrices."""
+    return Matrix

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from operator import getitem
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +11,11 @@ import optax
 import pytest
 
 from rlreps.batch import Batch
-from rlreps.config import configurable, leaf
 from rlreps.encoders import MLP, BlockSparse, SeparateMLP, Tabular
 from rlreps.losses import NestedLora
 from rlreps.losses.spectral import CovarianceJacobian, Spin, SpinMoments, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
-from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, Operator
+from rlreps.operators import Clip, Diagonal, Kernel, Laplacian
 from rlreps.subspace.ordered import ordered_spectrum
 
 NUM_STATES, NUM_FEATURES = 5, 3
@@ -33,18 +31,6 @@ IN_FULL = pytest.mark.integration
 
 
 in_double_precision = pytest.mark.usefixtures("double_precision")
-
-
-@configurable
-@dataclasses.dataclass(frozen=True, eq=False)
-class Matrix(Operator):
-    """(Ku)(s) = Σ_s' K[s, s'] u(s') at indices of states."""
-
-    values: Any = leaf()
-
-    def apply(self, sample):
-        every = sample.function(jnp.arange(len(self.values)))
-        return (jnp.asarray(self.values) @ every)[sample.inputs]
 
 
 def batch_of(inputs):
@@ -95,8 +81,10 @@ def exact_masked_gradient(table, operator, measure):
 
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [1.0, 0.3])
-def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(averaging_rate):
-    objective = spin(Matrix(SYMMETRIC), averaging_rate)
+def test_the_gradient_is_that_of_each_eigenvalue_in_its_own_feature_alone(
+    matrix_operator, averaging_rate
+):
+    objective = spin(matrix_operator(SYMMETRIC), averaging_rate)
     gradient, value, _, metrics = gradient_of(objective, TABLE, batch_of(ALL_STATES))
     uniform = np.full(NUM_STATES, 1 / NUM_STATES)
     np.testing.assert_allclose(
@@ -122,8 +110,8 @@ def test_each_feature_is_shifted_by_its_eigenvalue_and_the_largest_so_far(weight
 
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [0.3, pytest.param(1.0, marks=IN_FULL)])
-def test_without_the_mask_the_gradient_is_that_of_the_trace(averaging_rate):
-    objective = spin(Matrix(SYMMETRIC), averaging_rate, masked=False)
+def test_without_the_mask_the_gradient_is_that_of_the_trace(matrix_operator, averaging_rate):
+    objective = spin(matrix_operator(SYMMETRIC), averaging_rate, masked=False)
     gradient, value, *_ = gradient_of(objective, TABLE, batch_of(ALL_STATES))
 
     def trace(table):
@@ -136,10 +124,10 @@ def test_without_the_mask_the_gradient_is_that_of_the_trace(averaging_rate):
 
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [1.0, pytest.param(0.3, marks=IN_FULL)])
-def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
+def test_importance_weights_give_the_gradient_under_the_measure(matrix_operator, averaging_rate):
     operator = SYMMETRIC / MEASURE[:, None]
     objective = spin(
-        Matrix(operator),
+        matrix_operator(operator),
         averaging_rate,
         weights=lambda states: jnp.asarray(7.0 * MEASURE)[states],
     )
@@ -201,12 +189,14 @@ def test_with_the_same_parameters_and_batch_averages_change_nothing(options):
 
 @in_double_precision
 @pytest.mark.parametrize("starts_at_identity", [False, True])
-def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(starts_at_identity):
+def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(
+    matrix_operator, starts_at_identity
+):
     rate, count = 0.3, 4
     rng = np.random.default_rng(1)
     batches = rng.integers(0, NUM_STATES, size=(count, 6))
     tables = rng.normal(size=(count, NUM_STATES, NUM_FEATURES))
-    objective = spin(Matrix(SYMMETRIC), rate, starts_at_identity=starts_at_identity)
+    objective = spin(matrix_operator(SYMMETRIC), rate, starts_at_identity=starts_at_identity)
     state = objective.init(jax.random.key(0))
     covariances, jacobians = [], []
     for states, table in zip(batches, tables, strict=True):
@@ -234,7 +224,7 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(sta
 
 @in_double_precision
 @pytest.mark.parametrize("masked", [True, pytest.param(False, marks=IN_FULL)])
-def test_the_jacobian_of_layers_is_that_of_one_backward_pass_for_each_pair(masked):
+def test_the_jacobian_of_layers_is_that_of_one_backward_pass_for_each_pair(matrix_operator, masked):
     network = BlockSparse(MLP(NUM_FEATURES, hidden=(6,), activation="softplus", bias_scale=1.0))
     params = network.init(jax.random.key(0))
     points, shares = RNG.normal(size=(7, 2)), RNG.dirichlet(np.ones(7))[:, None]
@@ -250,7 +240,7 @@ def test_the_jacobian_of_layers_is_that_of_one_backward_pass_for_each_pair(maske
         return [each.of_batch(encode, params, values, shares) for each in (passes, layered)]
 
     expected, found = jax.jit(both)(params)
-    assert spin(Matrix(SYMMETRIC), 0.1, encoder=network).jacobian.layered
+    assert spin(matrix_operator(SYMMETRIC), 0.1, encoder=network).jacobian.layered
     assert_trees_close(found, expected)
     assert float(jnp.abs(expected[0]["kernel"]).max()) > 0.1
 
@@ -274,9 +264,11 @@ def descend(objective, states, learning_rate, steps):
 
 @in_double_precision
 @pytest.mark.parametrize("averaging_rate", [0.02, pytest.param(0.2, marks=IN_FULL)])
-def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(averaging_rate):
+def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(
+    matrix_operator, averaging_rate
+):
     operator = SYMMETRIC + 3.0 * np.eye(NUM_STATES)
-    objective = spin(Matrix(operator), averaging_rate)
+    objective = spin(matrix_operator(operator), averaging_rate)
     features = descend(objective, ALL_STATES, 0.01, 2_500)
     moments = features.T @ features / NUM_STATES, features.T @ operator @ features / NUM_STATES
     values, transform = ordered_spectrum(*map(jnp.asarray, moments))
@@ -297,13 +289,15 @@ def assert_trees_close(tree, other, rtol=1e-10, atol=1e-12):
 @in_double_precision
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("nesting", ["joint", "sequential"])
-def test_nested_approximation_of_an_operator_follows_the_expected_gradient(nesting, weighted):
+def test_nested_approximation_of_an_operator_follows_the_expected_gradient(
+    matrix_operator, nesting, weighted
+):
     measure = MEASURE if weighted else np.full(NUM_STATES, 1 / NUM_STATES)
     # Symmetric in the measure.
     kernel = SYMMETRIC / np.sqrt(np.outer(measure, measure)) * measure
     objective = NestedLora(
         NUM_FEATURES,
-        operator=Matrix(kernel),
+        operator=matrix_operator(kernel),
         weights=(lambda states: NUM_STATES * jnp.asarray(measure)[states]) if weighted else None,
         nesting=nesting,
     )

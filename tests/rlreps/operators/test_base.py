@@ -1,29 +1,13 @@
 """Operators compose as linear maps do; their action at points and its weighted moments."""
 
-import dataclasses
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.config import configurable, leaf
-from rlreps.operators import Diagonal, Operator, act
+from rlreps.operators import Diagonal, act
 
 FIRST, SECOND = (square + square.T for square in np.random.default_rng(0).normal(size=(2, 5, 5)))
 TABLE = np.random.default_rng(1).normal(size=(5, 3))
-
-
-@configurable
-@dataclasses.dataclass(frozen=True, eq=False)
-class Matrix(Operator):
-    """(Ku)(s) = Σ_s' K[s, s'] u(s') at indices of states."""
-
-    values: Any = leaf()
-
-    def apply(self, sample):
-        every = sample.function(jnp.arange(len(self.values)))
-        return (jnp.asarray(self.values) @ every)[sample.inputs]
 
 
 def images(operator):
@@ -41,9 +25,9 @@ COMBINATIONS = {
 }
 
 
-def test_operators_add_and_scale_as_their_matrices_do():
+def test_operators_add_and_scale_as_their_matrices_do(matrix_operator):
     for name, (combine, expected) in COMBINATIONS.items():
-        combined = combine(Matrix(FIRST), Matrix(SECOND))
+        combined = combine(matrix_operator(FIRST), matrix_operator(SECOND))
         found = (expected @ TABLE)[[4, 0, 0, 2]]
         np.testing.assert_allclose(images(combined), found, rtol=1e-12, err_msg=name)
         # Operators are pytrees whose leaves are their numbers.
