@@ -11,7 +11,6 @@ from threadpoolctl import threadpool_limits
 from rlreps.auditing.defects import find_defects
 from rlreps.auditing.findings import (
     DRAWS,
-    HEADLINE,
     LABELLED,
     LEADING,
     REWARDS,
@@ -19,6 +18,7 @@ from rlreps.auditing.findings import (
     FeatureFindings,
 )
 from rlreps.auditing.measures import (
+    HEADLINE,
     PENALTIES,
     examine,
     explained,

@@ -15,7 +15,7 @@ OFFSET = 10.0
 QUIET = 0.25
 ALIKE = 0.25
 ALIASED = 0.05
-CONDITION = 1e6
+BURIED = 0.05
 SCALE = 1e4
 FEWEST_STATES = 4
 BY_CHANCE = 0.1
@@ -186,9 +186,10 @@ def _of_units(health: Health, collapsed: bool) -> Iterator[Defect]:
             f"units have a standard deviation of {health.spread:.3g}",
             "divide by it before anything with a step size or a penalty reads the features",
         )
-    if health.condition > CONDITION and not collapsed:
+    if health.buried > BURIED and not collapsed:
         yield Defect(
             "ill-conditioned",
-            f"condition number {health.condition:.1e} within the rank",
+            f"{health.buried:.0%} of the leading components lie in directions a million times as "
+            "short as the longest",
             "scale or whiten the features before a linear method reads them",
         )

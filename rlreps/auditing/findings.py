@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rlreps import plotting
 from rlreps.auditing.defects import Defect
-from rlreps.auditing.measures import Health
+from rlreps.auditing.measures import HEADLINE, Health
 from rlreps.files import write_atomically
 from rlreps.report.table import Table
 from rlreps.subspace import align
@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # An audit without a picture does not load matplotlib.
 
 LEADING = (1, 2, 5, 10, 20, 50)
 """Numbers of leading components whose captured shares are listed."""
-HEADLINE = 10
-"""The number of them that a summary states."""
 LABELLED = (10, 50, 200)
 """Numbers of labelled states from which values are predicted."""
 REWARDS = 16

@@ -17,6 +17,8 @@ from rlreps.errors import require_memory
 from rlreps.subspace import Spans, Standardised, ridge_by_leave_one_out
 from rlreps.typing import DoubleArray
 
+HEADLINE = 10
+"""Number of leading components that one number speaks of."""
 DORMANT = 0.025
 """τ of Sokar et al. 2023: a unit at or below this share of the mean activation is dormant."""
 _DUPLICATE = 0.999
@@ -25,6 +27,7 @@ _RANKME = 1e-7
 PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 """Candidates of ridge regressions, in units of the largest eigenvalue."""
 _NEAR, _FAR = 0.01, 0.2
+_SHORT = 1e-6
 _STATES = 500
 """Largest number of states whose neighbours are searched."""
 
@@ -70,6 +73,8 @@ class Health:
         alpha: α-ReQ, minus the slope of the log eigenvalues of the covariance against their log
             index, over all indices up to the rank (Agrawal et al. 2022); NaN below three.
         condition: Largest over smallest singular value within the rank.
+        buried: Mean share of the leading ten components that lies in directions less than a
+            millionth as long as the longest.
         spread: Root mean square of the standard deviations of the units.
         offset: Norm of the mean over the root mean squared norm of the centred features.
         dormant: Share of units whose mean activation is at most τ = 0.025 of the mean of all units
@@ -88,6 +93,7 @@ class Health:
     stable_rank: float
     alpha: float
     condition: float
+    buried: float
     spread: float
     offset: float
     dormant: float
@@ -104,9 +110,11 @@ def examine(features: np.ndarray, given: Standardised, spans: Spans) -> Health:
     powers = np.ldexp(1.0, given.exponents - largest)
     means, deviations = given.means * powers, given.deviations * powers
     spread = math.sqrt(np.mean(np.square(deviations)))
-    rank, sizes, balanced = len(spans.factor), np.zeros(0), np.zeros(0)
+    rank, sizes, balanced, buried = len(spans.factor), np.zeros(0), np.zeros(0), 0.0
     if rank:
-        sizes = scipy.linalg.svdvals(spans.factor * powers)
+        axes, sizes, _ = scipy.linalg.svd(spans.factor * powers, full_matrices=False)
+        short = axes[:, sizes < _SHORT * sizes[0]].T @ spans.loadings[:, :HEADLINE]
+        buried = float(np.mean(np.sum(np.square(short), axis=0)))
         lengths = np.linalg.norm(spans.factor, axis=0)
         median = float(np.quantile(deviations[varying], 0.5, method="lower"))
         weights = np.minimum(deviations / max(median, np.finfo(np.float64).tiny), 1.0)
@@ -133,6 +141,7 @@ def examine(features: np.ndarray, given: Standardised, spans: Spans) -> Health:
         stable_rank=float(np.sum(eigenvalues) / eigenvalues[0]) if len(sizes) else 0.0,
         alpha=alpha,
         condition=float(sizes[0] / sizes[-1]) if len(sizes) else math.inf,
+        buried=buried,
         spread=math.ldexp(spread, largest),
         offset=math.sqrt(np.mean(np.square(means))) / (spread or 1.0),
         dormant=float(quiet.mean()),

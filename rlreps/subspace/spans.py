@@ -27,7 +27,7 @@ class Standardised(NamedTuple):
         means: Means of the units, each divided by its power of two, [p].
         deviations: Their standard deviations, each divided by its power of two, [p].
         noise: Median share of rounding in the deviation of units that vary.
-        tolerance: Relative size at which singular values of the units count as zero.
+        rounding: Relative rounding of the features' own type; of float64 for integers.
     """
 
     units: DoubleArray
@@ -36,26 +36,25 @@ class Standardised(NamedTuple):
     means: DoubleArray
     deviations: DoubleArray
     noise: float
-    tolerance: float
+    rounding: float
 
 
 def standardise(features: np.ndarray) -> Standardised:
     """Standardise the units of features [n, p] that vary."""
-    kind, real = features.dtype, features.dtype.kind == "f"
-    # As for ``numerical_rank``; shorter types count as float32.
-    short = np.float32 if real and kind != np.float64 else np.float64
+    real = features.dtype.kind == "f"
+    rounding = float(np.finfo(features.dtype if real else np.float64).eps)
     units = features.astype(np.float64)
     # Divided by powers of two, exactly, squares neither over- nor underflow. Below 2^-1022 the
     # inverse of a power is infinite.
     exponents = np.maximum(np.frexp(np.abs(units).max(axis=0))[1], -1022)
     units *= np.ldexp(1.0, -exponents)
-    rounding = float(np.finfo(kind if real else np.float64).eps) * np.abs(units).mean(axis=0)
+    least = rounding * np.abs(units).mean(axis=0)
     means = units.mean(axis=0)
     units -= means
     units -= units.mean(axis=0)  # The first mean is rounded, also that of equal numbers.
     deviations = np.sqrt(np.mean(np.square(units), axis=0))
-    varying = deviations > rounding
-    shares = rounding[varying] / deviations[varying]
+    varying = deviations > least
+    shares = least[varying] / deviations[varying]
     return Standardised(
         units=np.compress(varying, units, axis=1) / deviations[varying],
         varying=varying,
@@ -63,7 +62,7 @@ def standardise(features: np.ndarray) -> Standardised:
         means=means,
         deviations=deviations,
         noise=float(np.median(shares)) if shares.size else 0.0,
-        tolerance=relative_tolerance(features.shape, short),
+        rounding=rounding,
     )
 
 
@@ -78,22 +77,26 @@ class Spans(NamedTuple):
         coordinates: Centred features in an orthonormal basis, [q, p], so that their inner products
             are those of the features, each unit divided by its power of two.
         factor: The same in a basis of their span, [r, p]; r is their numerical rank.
+        loadings: The components in this basis, [r, k].
     """
 
     missed_with_intercept: DoubleArray
     missed_without_intercept: DoubleArray
     coordinates: DoubleArray
     factor: DoubleArray
+    loadings: DoubleArray
 
 
 def spans_of(given: Standardised, components: DoubleArray) -> Spans:
     """Measure what the spans of features [n, p] miss of orthonormal components [n, k].
 
     Columns are scaled to the same length first, so that no column counts less than another.
-    Singular values within the rounding of the features' own type count as zero: of float32, or of
-    float64 for features of that type and for integers, and at least the share ``given.noise``.
+    Singular values count as zero that rounding can give: three times that of numbers of the
+    features' own type, or of sums of p terms without a mean, whose errors grow like √p; and
+    `relative_tolerance` of this computation.
     """
     count, size = given.units.shape
+    tolerance = relative_tolerance((count, len(given.varying)), np.float64)
     constant = np.full((count, 1), 1.0 / math.sqrt(count))
     # All that follows depends on inner products alone, and those of the triangle are the same.
     triangle = np.linalg.qr(np.concatenate([constant, given.units, components], axis=1), "r")
@@ -101,7 +104,8 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
     # Float32 rounds their lengths.
     components = components / np.maximum(np.linalg.norm(components, axis=0), 1e-300)
     left, values, _ = np.linalg.svd(units, full_matrices=False)
-    least = max(given.tolerance * values.max(initial=0.0), math.sqrt(count) * given.noise)
+    rounding = 3.0 * max(math.sqrt(size) * given.rounding, given.noise)
+    least = max(tolerance * values.max(initial=0.0), math.sqrt(count) * rounding)
     basis = left[:, values > least]
     coordinates = np.zeros((len(triangle), len(given.varying)))
     coordinates[:, given.varying] = units * given.deviations[given.varying]
@@ -113,10 +117,12 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
     left, values, _ = np.linalg.svd(
         whole / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False
     )
-    raw = both @ left[:, values > given.tolerance * values[0]]
+    raw = (
+        both @ left[:, values > max(tolerance * values[0], 3.0 * math.sqrt(size) * given.rounding)]
+    )
     # One minus the captured share would lose the digits of a share near 1.
     missed_with, missed_without = (
         np.minimum(np.sum(np.square(components - span @ (span.T @ components)), axis=0), 1.0)
         for span in (both, raw)
     )
-    return Spans(missed_with, missed_without, coordinates, factor)
+    return Spans(missed_with, missed_without, coordinates, factor, basis.T @ components)
