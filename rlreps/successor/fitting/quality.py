@@ -15,7 +15,7 @@ _ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth 
 _UNTRIED = 0.05  # Share of states with unknown values. Above 0: the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
 _HOPELESS = -0.1  # R² and attainable R² are above it if a fit predicts the mean, and all is noise.
-_LEAST_HORIZON = 0.1  # Sums over a smaller share of the fit's horizon say little of its values.
+_LEAST_HORIZON = 0.05  # Sums over a smaller share of the fit's horizon say little of its values.
 _FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 
 

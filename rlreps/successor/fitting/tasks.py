@@ -22,6 +22,9 @@ _SAME_REWARD = 1e-5
 _RARE = 0.05
 """Share of the transitions below which rewards are rare."""
 
+_RECUR = 10
+"""Mean number of rows of a state and action from which equal outcomes show that none is chance."""
+
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
 
@@ -92,7 +95,8 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
     median = float(np.median(rewards))
     apart = rewards - median
     count = round(float(effective_number(apart / max(np.abs(apart).max(), 1e-300))))
-    if 0 < count < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
+    rare = 0 < count < min(FEWEST_ARRIVALS, _RARE * len(rewards))
+    if rare and not _certain(solution, rewards):
         have, few = ("has", "this one") if count == 1 else ("have", "these few")
         warn_user(
             f"{count} of {len(rewards):,} transitions {have} a reward far from the median, "
@@ -101,10 +105,23 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
     return Task(solution, rewards)
 
 
+def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:
+    """Return whether pairs of a state and an action recur, each with one outcome and reward."""
+    recorded, numbers = solution.recorded, []
+    for column in (recorded.observation, recorded.action, *recorded[2:], rewards):
+        keys = bytes_of(column, column.dtype)
+        numbers.append(np.unique(keys, return_inverse=True)[1])
+    pairs, outcomes = (
+        np.unique(np.stack(some), axis=1).shape[1] for some in (numbers[:2], numbers)
+    )
+    return pairs == outcomes and len(rewards) >= _RECUR * pairs
+
+
 def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
     """Return the task of reaching a state [1, ...]."""
     count, rewards = arrivals(solution, goal)
-    if count is not None and count < FEWEST_ARRIVALS:
+    rare = count is not None and count < FEWEST_ARRIVALS
+    if rare and (count == 0 or not _certain(solution, rewards)):
         reach, few = ("reaches", "this one") if count == 1 else ("reach", "these few")
         warn_user(
             f"{count} of {len(rewards):,} transitions {reach} the goal "

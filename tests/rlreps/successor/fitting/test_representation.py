@@ -16,6 +16,7 @@ from rlreps.successor import SuccessorRepresentation, Task, Transitions, fit
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting import least_squares
 from rlreps.successor.fitting.data import as_transitions
+from rlreps.successor.fitting.least_squares import Steps
 from rlreps.successor.fitting.tasks import rewarded_task
 from rlreps.successor.truth.ground_truth import GroundTruth
 
@@ -186,9 +187,11 @@ def rewards_with(some, rows=20_000, common=0.0):
     ],
 )
 def test_rewards_that_few_transitions_decide_are_warned_of(rep, rewards, told, constant):
+    index, no = np.arange(len(rewards)), np.zeros(len(rewards), bool)
+    solution = dataclasses.replace(rep.solution, recorded=Steps(index, index % 2, index + 1, no))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        rewarded_task(rep.solution, rewards + constant)
+        rewarded_task(solution, rewards + constant)
     said = [str(each.message) for each in caught]
     if told is None:
         assert said == []
@@ -500,6 +503,30 @@ def test_rewards_of_rows_that_the_equations_leave_out_count(monkeypatch):
     # Many rewards are those of the chosen rows.
     monkeypatch.setattr(least_squares, "MOST_RARE", 3)
     np.testing.assert_array_equal(solution.rewarded(rewarded), sampled)
+
+
+@pytest.mark.parametrize("kind", ["indices", "vectors"])
+@pytest.mark.parametrize("chance", ["none", "of the next state", "of the reward"])
+def test_rare_rewards_are_told_unless_rows_show_no_chance(kind, chance, recwarn):
+    random, length = np.random.default_rng(0), 20
+    start, action = random.integers(length, size=1_000), random.integers(2, size=1_000)
+    slips = random.random(1_000) < (0.2 if chance == "of the next state" else 0.0)
+    reached = (start + np.where(slips, 0, 2 * action - 1)) % length
+    rewards = 1.0 * ((start == 3) & (reached == 4) & (action == 1))
+    rewards *= random.random(1_000) if chance == "of the reward" else 1.0
+    states = [start, reached]
+    if kind == "vectors":
+        angles = [2.0 * np.pi * places / length for places in states]
+        states = [np.stack([np.cos(angle), np.sin(angle)], axis=1) for angle in angles]
+    ends = np.zeros(1_000, bool), np.ones(1_000, bool)
+    rep = fit(as_transitions([states[0], action, states[1], *ends]), num_features=2, discount=0.5)
+    recwarn.clear()
+    rep.task(reward=lambda _: rewards)
+    assert bool(recwarn) is (chance != "none")
+    recwarn.clear()
+    if kind == "indices":  # The kernel of vectors counts neighbours of a goal.
+        rep.goal(4)
+        assert bool(recwarn) is (chance == "of the next state")
 
 
 def test_booleans_are_indices_and_no_mask(rep):
