@@ -28,5 +28,6 @@ from .intervals import standard_error as standard_error
 from .intervals import student_interval as student_interval
 from .intervals import student_p_value as student_p_value
 from .intervals import welch_error as welch_error
+from .intervals import welch_interval as welch_interval
 from .signs import detectable_share as detectable_share
 from .signs import sign_test as sign_test

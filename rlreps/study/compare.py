@@ -30,6 +30,7 @@ from rlreps.stats import (
     student_interval,
     student_p_value,
     welch_error,
+    welch_interval,
 )
 from rlreps.study.final_figures import (
     MEASURES,
@@ -283,8 +284,11 @@ def _row(run: FinalFigures, first: FinalFigures, name: str, level: float) -> dic
     else:
         shared = 0
         error = welch_error(sample.values, other.values)
-        interval = student_interval(sample.mean - other.mean, error)
-    least, p_value = detectable_difference(error, level), student_p_value(interval.value, error)
+        interval = welch_interval(sample.values, other.values)
+    p_value, plain = student_p_value(interval.value, error), student_interval(0.0, error)
+    wider = (interval.high - interval.low) / (plain.high - plain.low)
+    # The interval and the corrected p-value decide together.
+    least = max(detectable_difference(error, level), detectable_difference(error, LEVEL, wider))
     return {
         **row,
         "pairs": shared,

@@ -22,6 +22,7 @@ from rlreps.stats import (
     standard_error,
     student_interval,
     welch_error,
+    welch_interval,
 )
 
 MEANS = ("mean", "interquartile_mean")
@@ -201,6 +202,27 @@ def test_runs_without_common_seeds_are_compared_as_by_welchs_test_of_scipy(runs)
     assert power == pytest.approx(0.8, abs=1e-6)
     assert np.isnan(student_interval(0.0, welch_error(one, other[:1])).low)
     assert np.isnan(student_interval(-2.0, welch_error([1.0, 1.0], [3.0, 3.0])).low)
+
+
+def test_unpaired_intervals_allow_for_skewness_of_either_side():
+    rng = np.random.default_rng(0)
+    missed, plain = 0, 0
+    for _ in range(2_000):
+        skewed, steady = rng.lognormal(size=10), 1e-3 * rng.normal(size=10)
+        found, other = welch_interval(skewed, steady), welch_interval(steady, skewed)
+        np.testing.assert_allclose(other, [-found.value, -found.high, -found.low])
+        student = student_interval(found.value, welch_error(skewed, steady))
+        missed += not found.low < np.exp(0.5) < found.high
+        plain += not student.low < np.exp(0.5) < student.high
+    assert missed / 2_000 == pytest.approx(0.087, abs=0.025)
+    assert plain > 1.5 * missed
+    # Beside a steady sample, it is the interval of the other's mean.
+    np.testing.assert_allclose(found, mean_interval(skewed - steady.mean()), rtol=1e-3)
+    # Two runs of each have no skewness.
+    two = welch_interval([1.0, 4.0], [2.0, 3.0])
+    np.testing.assert_allclose(two, student_interval(0.0, welch_error([1.0, 4.0], [2.0, 3.0])))
+    assert np.isnan(welch_interval([1.0, 1.0], [3.0, 3.0]).low)
+    assert np.isnan(welch_interval([1.0, 2.0], [3.0]).low)
 
 
 @pytest.mark.parametrize("runs", [(2, 10), (10, 2), (3, 10)])
