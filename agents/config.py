@@ -252,7 +252,7 @@ def make_agent(
     network = QNetwork(encoder, config.num_features, num_actions, head, prior)
     if auxiliary is None and weight > 0.0:
         auxiliary = make_auxiliary_task(
-            config.auxiliary,
+            dataclasses.replace(config.auxiliary, head=()),  # The head is part of the network.
             num_features=config.num_features,
             observation_shape=observation.shape,
             observation_dtype=observation_dtype,

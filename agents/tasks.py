@@ -235,7 +235,7 @@ def make_auxiliary_task(
     """Make the auxiliary task that a configuration describes; the caller applies its weight.
 
     Args:
-        config: The configuration.
+        config: The configuration, without a ``head``, which is a part of the network.
         num_features: d, features of the torso.
         observation_shape: Shape of one observation; bounded coordinates lie in [0, 1], or are
             bytes.
@@ -249,13 +249,15 @@ def make_auxiliary_task(
         FitWarning: If more than 5 % of the states of pairs would come after the sequences.
 
     Raises:
-        InputError: For an objective that needs exact expectations, too few sequences for it, or
-            observations that the tasks cannot take.
+        InputError: For an objective that needs exact expectations, too few sequences for it,
+            observations that the tasks cannot take, or a head.
     """
     require_positive("num_features", num_features)
     if num_actions is not None:
         require_positive("num_actions", num_actions)
     config.require_objective()
+    layers = "head=(): give the task what layers of your own make of the features"
+    require(not config.head, layers, config.head)
     sequences = config.sequences
     require(sequences >= 2, "sequences >= 2, since their spread scales targets", sequences)
     seen_features = num_features

@@ -152,9 +152,8 @@ class Comparison:
         )
         caption = (
             "Final figures and differences with 95 % intervals over seeds; p-values corrected for "
-            "the number of differences (Holm); the smallest difference that a test at the "
-            f"{100 * LEVEL:g} % level, divided by this number, detects in 80 of 100 cases; the "
-            "probability that a run is above a run of the first"
+            "the number of differences (Holm); the smallest difference that both tell from zero in "
+            "80 of 100 cases; the probability that a run is above a run of the first"
         )
         yield Table(header, cells, caption)
         yield from (f"note: {note}" for note in self.notes)
@@ -164,8 +163,9 @@ def print_comparison(runs: tuple[Path, ...], out: Path | None = None) -> Iterato
     """Compare finished runs with the first run: one table, with intervals over seeds.
 
     Args:
-        runs: Folders of train, train-live, sweep and fit, where every point of a sweep counts as a
-            run; or folders with monitor.csv files of Stable-Baselines3.
+        runs: Folders of train, train-live, sweep, fit and agent train, where every point of a
+            sweep counts as a run and the return of an agent is that of its last evaluation; or
+            folders with monitor.csv files of Stable-Baselines3.
         out: Folder for the table (comparison.csv), every seed's figures (seeds.csv), the same for
             marl-eval and rliable (evaluations.json) and the learning curves (curves.png); none by
             default.
@@ -184,10 +184,10 @@ def compare(
 
     Args:
         results: Label → result, or folders alone. A result is the folder of ``train``,
-            ``train-live``, ``sweep`` or ``fit`` (every point of a sweep counts as a run); what
-            ``training.train`` returned; figures by seed, as an array [seeds] of seeds 0, 1, ... or
-            as a mapping from seeds to numbers; or curves [seeds, steps], of which the last step
-            counts.
+            ``train-live``, ``sweep`` or ``fit`` (every point of a sweep counts as a run), or of
+            ``agent train`` (returns of the last evaluation); what ``training.train`` returned;
+            figures by seed, as an array [seeds] of seeds 0, 1, ... or as a mapping from seeds to
+            numbers; or curves [seeds, steps], of which the last step counts.
         out: Folder of ``comparison.csv``, ``seeds.csv`` and, of runs that log their distance, the
             learning curves ``curves.png``; nothing is written by default.
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlreps.app.jobs import train
+from rlreps.app.jobs import agents, train
 from rlreps.app.jobs import train_live as live
 from rlreps.errors import InputError, require
 from rlreps.runs.folder import RunFolder
@@ -167,11 +167,12 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
         live.KIND: _read_training,
         sweep.KIND: _read_sweep,
         SUCCESSOR: _read_fit,
+        agents.KIND: _read_agents,
     }
     if folder.kind not in readers:
         raise InputError(
-            f"expected runs of train, train-live, sweep or fit, got {folder.path}, which holds a "
-            f"run of {folder.kind}"
+            "expected runs of train, train-live, sweep, fit or agent train, got "
+            f"{folder.path}, which holds a run of {folder.kind}"
         )
     summary = folder.read_summary()
     if summary is None:
@@ -236,6 +237,20 @@ def _read_fit(label: str, config: Stored, summary: Stored) -> list[FinalFigures]
             # A fit with short records is judged at a smaller discount.
             problem={"data": config["data"], "discount": quality.get("discount")},
             measures=_samples([config["seed"]], {"r_squared": [quality.get("r_squared")]}),
+        )
+    ]
+
+
+def _read_agents(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
+    seeds = range(config["seed"], config["seed"] + config["num_seeds"])
+    about = {"method": summary["auxiliary"], "d": config["num_features"], "steps": summary["steps"]}
+    names = ("environment", "goal", "arena", "world_digest", "max_episode_steps")
+    return [
+        FinalFigures(
+            label=label,
+            about=about,
+            problem={name: config.get(name) for name in names},
+            measures=_samples(seeds, {RETURN: summary["final_returns"]}),
         )
     ]
 

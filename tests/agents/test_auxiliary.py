@@ -436,6 +436,11 @@ def test_targets_per_action_teach_what_a_head_for_each_action_cannot_express():
     assert np.abs(flat).max() < 1e-2 * np.abs(gradient).max()
 
 
+def test_a_head_is_a_part_of_the_network_and_not_of_the_task():
+    with pytest.raises(InputError, match=r"expected head=\(\): give the task what layers of your own"):
+        columns_of((2,), head=(8,))
+
+
 @pytest.mark.parametrize("horizon", [6, None])
 def test_sequences_that_cut_pairs_short_are_told(horizon):
     pairs = AuxiliaryConfig(objective=MeanPairs(), pair_discount=0.9, horizon=horizon)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +35,7 @@ from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses import CumulantDifferences, TDLowRank
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
+from rlreps.study.compare import compare
 from rlreps.successor.measure.grids import Grid
 
 CONFIG = AgentConfig(
@@ -130,6 +132,20 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     assert summary["seconds"] == seconds[-1]
     # CartPole has no ground truth.
     assert not {"leading_distance", "subspace_distance"} & set(summary)
+
+
+def test_agents_are_compared_by_their_last_returns(finished, in_puddle_world, tmp_path):
+    other = shutil.copytree(finished, tmp_path / "other")
+    summary = json.loads((other / "summary.json").read_text())
+    summary["final_returns"] = [
+        value + gain for value, gain in zip(summary["final_returns"], (4.0, 8.0), strict=True)
+    ]
+    (other / "summary.json").write_text(json.dumps(summary))
+    rows = compare({"one": finished, "other": other, "elsewhere": in_puddle_world}).rows
+    assert {row["measure"] for row in rows} == {"return"}
+    assert (rows[1]["pairs"], rows[1]["difference"]) == (2, pytest.approx(6.0))
+    # Returns in another environment are listed, and not subtracted.
+    assert "difference" not in rows[2]
 
 
 def test_parts_of_ones_own_must_have_a_name(tmp_path):
