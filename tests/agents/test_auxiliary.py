@@ -437,7 +437,9 @@ def test_targets_per_action_teach_what_a_head_for_each_action_cannot_express():
 
 
 def test_a_head_is_a_part_of_the_network_and_not_of_the_task():
-    with pytest.raises(InputError, match=r"expected head=\(\): give the task what layers of your own"):
+    with pytest.raises(
+        InputError, match=r"expected head=\(\): give the task what layers of your own"
+    ):
         columns_of((2,), head=(8,))
 
 

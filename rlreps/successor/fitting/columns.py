@@ -44,7 +44,14 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["truncated"] is None:
         truncated = np.append(~same, True) & ~terminated
     else:
-        truncated = checked_flags("truncated", given["truncated"], len(action)) & ~terminated
+        cut = checked_flags("truncated", given["truncated"], len(action))
+        limits = np.flatnonzero(cut[:-1])  # The last row is cut in any record.
+        if limits.size and terminated[limits].all():
+            warn_user(
+                f"all {limits.size:,} truncated rows are terminated too, so that no value follows: "
+                "if done holds both ends, give terminated=done & ~truncated"
+            )
+        truncated = cut & ~terminated
         jumps = np.flatnonzero(~same & ~(terminated | truncated)[:-1])
         if jumps.size:
             raise InputError(
@@ -83,6 +90,11 @@ def _states_counted(given: int | None, states: list[np.ndarray]) -> int | None:
     """Return the number of indices of states; None for other observations."""
     if states[0].ndim > 1 or states[0].dtype.kind == "f":
         require(given is None, "num_states for indices of states (integers) alone", given)
+        if states[0].ndim == 1 and all(_is_whole(state) for state in states):
+            warn_user(
+                "observations are floats that are all whole numbers, and are read as a coordinate: "
+                "give integers for indices of states"
+            )
         return None
     least = min(int(array.min()) for array in states)
     most = max(int(array.max()) for array in states)
@@ -111,7 +123,7 @@ def _actions_checked(
     fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
     require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
     unbounded = all(bound is None for bound in bounds)
-    if action.ndim == 1 and unbounded and ((action >= 0) & (action == np.rint(action))).all():
+    if action.ndim == 1 and unbounded and _is_whole(action):
         warn_user(
             "actions are floats that are all whole numbers, and are read as a box: give "
             "integers for discrete actions, or action_low and action_high for a box"
@@ -137,6 +149,10 @@ def _actions_checked(
             f"[{exact.min()}, {exact.max()}]: subtract an offset"
         )
     return action, None, low, high
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    return bool(((values >= 0) & (values == np.rint(values))).all())
 
 
 def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:

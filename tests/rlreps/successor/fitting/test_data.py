@@ -335,6 +335,24 @@ def test_floats_that_look_like_indices_of_actions_are_warned_of():
     Transitions(**columns(action=counts / 2.0))
 
 
+def test_floats_that_look_like_indices_of_states_are_warned_of():
+    places = STATES[:, 0]
+    with pytest.warns(FitWarning, match="floats that are all whole numbers.*integers for indices"):
+        found = Transitions(**columns(observation=places[:-1], next_observation=places[1:]))
+    assert found.num_states is None
+    Transitions(**columns(observation=places[:-1] / 4.0, next_observation=places[1:] / 4.0))
+
+
+def test_time_limits_that_all_count_as_terminations_are_warned_of():
+    cut = np.array([False, True, False, True, False, False])
+    done = cut | np.array([False, False, False, False, True, False])
+    with pytest.warns(FitWarning, match="all 2 truncated rows are terminated too"):
+        found = Transitions(**columns(terminated=done, truncated=cut))
+    assert not found.truncated[:-1].any()
+    # One limit that is no termination shows that the flags differ.
+    Transitions(**columns(terminated=done & (np.arange(6) != 1), truncated=cut))
+
+
 class Count(gymnasium.Env):
     """Counts up from 3; action 5 terminates, the fourth step is the last. Actions are 4 and 5."""
 

@@ -217,7 +217,7 @@ def test_codes_as_floats_are_compared_with_counts():
     def fitted(seen):
         return fit([seen[:-1], actions, seen[1:], np.zeros(count, bool)], width=1.0, **given)
 
-    codes = rng.permutation(n).astype(float)[places]
+    codes = rng.permutation(n)[places] + 0.5  # Whole numbers are warned of.
     with pytest.warns(FitWarning, match=r"values are far off: .*numbered\(\)"):
         found = fitted(codes).quality
     assert found.r_squared < 0.5 * found.attainable
