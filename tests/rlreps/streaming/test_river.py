@@ -97,7 +97,9 @@ def test_the_size_of_rows_changes_no_bit(rule):
 def test_far_from_the_origin_nothing_is_lost():
     shift = np.array([1e9, -3e8, 0.0, 1e7])
     plain, far = learned(RiverPCA(2)), learned(RiverPCA(2), ROWS + shift)
-    np.testing.assert_allclose(far.components_, plain.components_, atol=1e-5)
+    # The first rows decide the signs, also by their rounding.
+    signs = np.sign(np.sum(far.components_ * plain.components_, axis=1, keepdims=True))
+    np.testing.assert_allclose(signs * far.components_, plain.components_, atol=1e-5)
     np.testing.assert_allclose(far.mean_ - shift, plain.mean_, atol=1e-5)
 
 
