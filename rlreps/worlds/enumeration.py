@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError, own_code, require, require_memory, require_positive
+from rlreps.errors import (
+    InputError,
+    own_code,
+    require,
+    require_memory,
+    require_positive,
+    warn_user,
+)
 from rlreps.files import read_archive, write_archive
 from rlreps.numerics import as_real
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
@@ -32,6 +39,9 @@ _KIND = "search for states"
 _SECONDS_TO_SAVE = 60.0
 """Seconds from one writing of what was found to the next."""
 
+_MOST_RESETS = 10
+"""Number of further resets whose first states are compared with that of seed 0."""
+
 _EXAMINED = 500
 """Number of states among which attributes are searched that keep changing."""
 
@@ -39,7 +49,7 @@ _EXAMINED = 500
 def enumerate_states(
     env: Any,
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | None = None,
     observe: Callable[[Any], ArrayLike] | None = None,
     coordinates: Callable[[Any], Sequence[float]] | None = None,
     names: Sequence[str] = (),
@@ -60,7 +70,8 @@ def enumerate_states(
     Args:
         env: An environment with discrete actions and one array as observation.
         seeds: Seeds of resets. Each gives a first state, all of the same probability. The seed
-            decides a layout that is drawn at a reset.
+            decides a layout that is drawn at a reset. By default 0 alone, with a warning if further
+            resets begin elsewhere.
         observe: Environment → observation of its state; by default what ``step`` returns.
         coordinates: Environment → numbers that place the state in figures.
         names: Names of the coordinates.
@@ -86,6 +97,9 @@ def enumerate_states(
     Returns:
         The arguments of ``World.from_arrays``.
 
+    Warns:
+        FitWarning: If no seeds are given, and further resets begin in other states.
+
     Raises:
         InputError: For other spaces, an environment that cannot be copied, is not deterministic, or
             has a time limit of its own without ``horizon``, or more states than allowed; or a file
@@ -94,6 +108,7 @@ def enumerate_states(
     require_positive("most_states", most_states)
     known = all(hasattr(env, name) for name in ("reset", "step", "action_space"))
     require(known, "an environment of Gymnasium", env)
+    draws, seeds = seeds is None, (0,) if seeds is None else seeds
     require(len(seeds) >= 1, "at least one seed", seeds)
     actions = int(getattr(env.action_space, "n", 0))
     require(actions >= 1, "an environment with discrete actions", str(env.action_space))
@@ -138,6 +153,8 @@ def enumerate_states(
                 saved = time.monotonic()
     if check:
         search.check(columns, rewards)
+    if draws:
+        search.warn_of_other_starts()
     if resume is not None:
         Path(resume).unlink(missing_ok=True)
     first = np.bincount(search.first, minlength=len(search.states)).astype(np.float64)
@@ -196,6 +213,21 @@ class _Search:
         for seed in seeds:
             seen, _ = self.env.reset(seed=int(seed))
             self.first.append(self._number(self._copies.save(self.env), False, seen))
+
+    def warn_of_other_starts(self) -> None:
+        """Warn if further resets begin elsewhere than that of seed 0."""
+        starts = []
+        for _ in range(_MOST_RESETS):
+            self.env.reset()
+            starts.append(self._numbers.get((self._copies.key(self._copies.save(self.env)), False)))
+        others, unknown = sum(start != self.first[0] for start in starts), starts.count(None)
+        if others:
+            lost = f", {unknown} of them in states that were not found" if unknown else ""
+            warn_user(
+                f"{others} of {_MOST_RESETS} further resets begin in other states{lost}: the world "
+                "begins as seed 0 alone does; give seeds=range(100) for the starts of 100 resets, "
+                "or seeds=[0] for this one"
+            )
 
     def _number(self, state: Any, ended: bool, seen: Any) -> int:
         """Return the number of a state; the environment is in it."""

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
+from rlreps.errors import FitWarning, InputError
 from rlreps.worlds import World
 from rlreps.worlds.copies import canonical
 from rlreps.worlds.enumeration import spread
@@ -326,6 +326,36 @@ def test_enumeration_refuses_in_one_line(name):
 def test_a_time_limit_of_the_game_s_own_is_a_counter_or_a_horizon():
     assert World.enumerate(Old(), counters=["taken", "step_count"]).num_states == 6
     assert World.enumerate(Old(), horizon=4).terminal.any()
+
+
+class Anywhere(Corridor):
+    """Begins at a random place of the first ``places``."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = int(self.np_random.integers(self.places))
+        return self._seen(), {}
+
+
+def test_random_starts_are_warned_of_unless_seeds_are_given():
+    with pytest.warns(FitWarning, match=r" of 10 further resets begin in other states: the world"):
+        assert World.enumerate(Anywhere(places=5)).start.max() == 1.0
+    # Warnings are errors.
+    World.enumerate(Anywhere(places=1))
+    World.enumerate(Anywhere(places=5), seeds=[0])
+    starts = World.enumerate(Anywhere(places=5), seeds=range(500)).start
+    np.testing.assert_allclose(starts[starts > 0.0], 0.2, atol=0.08)
+
+
+def test_starts_that_the_search_did_not_find_are_counted():
+    class Layouts(Anywhere):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.layout = int(self.np_random.integers(1_000))
+            return self._seen(), {}
+
+    with pytest.warns(FitWarning, match=r"^10 of 10 .*, 10 of them in states that were not found"):
+        World.enumerate(Layouts(places=5))
 
 
 def test_canonical_compares_structures_by_value_and_by_references():
