@@ -70,6 +70,13 @@ class SweepConfig:
         # Build all points here, so that an invalid point is refused before training. The first
         # point replaces the base, so that sweeps with the same points have the same configuration.
         object.__setattr__(self, "base", self.points[0].config)
+        drawn: dict[str, set[int]] = {}
+        for point in self.points:
+            alone = repr(dataclasses.replace(point.config, seed=0, num_seeds=1))
+            seeds, known = {*point.config.seeds}, drawn.setdefault(alone, set())
+            twice = f"seed {min(known & seeds, default=0)} in two of them"
+            require(known.isdisjoint(seeds), "points without a run in common", twice)
+            known |= seeds
 
     @functools.cached_property
     def points(self) -> tuple[GridPoint, ...]:
@@ -140,6 +147,23 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
                 (value,) = value
             own[inner] = value
     return from_json(TrainingConfig, stored, METHODS)
+
+
+def require_swept_once(config: TrainingConfig, grid: Iterable[str]) -> None:
+    """Raise an ``InputError`` if a swept field also has a value of its own in the base."""
+    given, plain = as_json(config), as_json(TrainingConfig())
+    own = {field: given[part]["name"] for field, (part, _) in _CHOICES.items()}
+    default = as_json(with_fields(TrainingConfig(), own))
+    for field in grid:
+        part, _, inner = field.rpartition(".")
+        if field in _CHOICES:
+            value, expected = own[field], plain[_CHOICES[field][0]]["name"]
+        else:
+            value, expected = (
+                (stored[part] if part else stored).get(inner) for stored in (given, default)
+            )
+        flag = f"--{flag_of(field)}"
+        require(value == expected, f"{flag} in the grid or as an option, not both", value)
 
 
 def flag_of(field: str) -> str:

@@ -37,7 +37,14 @@ from rlreps.study import (
     Tabulated,
 )
 from rlreps.study.experiment import StudyRun
-from rlreps.study.grid import FieldValue, SweepConfig, as_text, flag_of, parse_grid
+from rlreps.study.grid import (
+    FieldValue,
+    SweepConfig,
+    as_text,
+    flag_of,
+    parse_grid,
+    require_swept_once,
+)
 from rlreps.study.results import POSSIBLE
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import MatrixStore, open_store
@@ -182,7 +189,9 @@ def sweep(
             option for each field.
         config: The configuration that all points share.
     """
-    return sweep_over(SweepConfig(base=config, grid=parse_grid(grid)), store)
+    fields = parse_grid(grid)
+    require_swept_once(config, fields)
+    return sweep_over(SweepConfig(base=config, grid=fields), store)
 
 
 def sweep_over(config: SweepConfig, store: Path) -> Sweep:
@@ -261,8 +270,10 @@ def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
 
 _EXPLANATION = (
     "A run that diverges counts with distance 1 and the excess loss of zero features, the worst "
-    "possible values. Intervals are Student's, and longer on the side of a long tail. The runs of "
-    "one group train in one program; its seconds are the total over these runs."
+    "possible values. Intervals are Student's, and longer on the side of a long tail. Each is of "
+    "one point: the best of many points is by chance better than its mean, so train it again with "
+    "other seeds before you publish it. The runs of one group train in one program; its seconds "
+    "are the total over these runs."
 )
 
 

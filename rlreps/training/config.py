@@ -38,9 +38,9 @@ class TrainingConfig:
         seed: Seed of the first run.
         num_seeds: Independent runs trained together, seeds ``seed`` … ``seed + num_seeds - 1``.
         evaluate_every: Updates between evaluations against the ground truth.
-        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``. After
-            one, those due within a second, or within 19 times as long as it took to write, are left
-            out.
+        checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None is the
+            least multiple from 500 on. After one, those due within a second, or within 19 times as
+            long as it took to write, are left out.
     """
 
     encoder: Encoder = dataclasses.field(default=FourierMLP())
@@ -56,11 +56,11 @@ class TrainingConfig:
     seed: int = interval("[0, 2**31)", 0)
     num_seeds: int = positive(1, most=10**6)
     evaluate_every: int = positive(100)
-    checkpoint_every: int = positive(500)
+    checkpoint_every: int | None = positive(None)
 
     def __post_init__(self) -> None:
         require(
-            self.checkpoint_every % self.evaluate_every == 0,
+            (self.checkpoint_every or 0) % self.evaluate_every == 0,
             f"checkpoint_every to be a multiple of evaluate_every ({self.evaluate_every})",
             self.checkpoint_every,
         )

@@ -98,6 +98,7 @@ def test_what_the_base_says_of_swept_fields_does_not_matter():
     ("texts", "message"),
     [
         ([], "at least one field to sweep, got 'none'"),
+        (["num-seeds=2,3"], r"points without a run in common, got 'seed 0 in two of them'"),
         (["num-featurs=3"], "got 'num-featurs'; did you mean num-features[?]$"),
         (
             ["method=explicit,naive", "kappa0=1.5"],
@@ -127,9 +128,26 @@ def test_runs_that_differ_in_seeds_and_numbers_share_a_program_and_others_do_not
     np.testing.assert_allclose(first.learner.optimizer.learning_rate, [1e-3] * 4 + [1e-2] * 4)
     for field in ("steps=3,4", "optimizer=sgd,adam", "hidden=3,4", "schedule=cosine,constant"):
         assert len(groups(sweep(field))) == 2
-    (group,) = groups(sweep("num-seeds=2,3", seed=5))
+    (group,) = groups(sweep("seed=5,7", num_seeds=2))
     seeds = [(member.point, member.seed) for member in group.members]
-    assert seeds == [(0, 5), (0, 6), (1, 5), (1, 6), (1, 7)]
+    assert seeds == [(0, 5), (0, 6), (1, 7), (1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("option", "grid", "clashes"),
+    [
+        ("--num-features 3", "num-features=3,5", True),
+        ("--learning-rate 0.1", "learning-rate=0.1,0.2", True),
+        ("--method explicit", "method=explicit,naive", True),
+        ("--method explicit", "kappa0=1.5,2", False),
+        ("--steps 9", "num-features=3,5", False),
+    ],
+)
+def test_a_field_is_swept_or_set_and_not_both(refused, tmp_path, option, grid, clashes):
+    said = refused(
+        "sweep", tmp_path / "none", "--out", tmp_path / "run", "--grid", grid, *option.split()
+    )
+    assert ("in the grid or as an option, not both" in said) is clashes
 
 
 BASE = TrainingConfig(
