@@ -55,7 +55,9 @@ def require_coordinates(inputs: Array, num_inputs: int) -> None:
     """Raise an ``InputError`` unless inputs are [b, num_inputs]."""
     require(
         inputs.ndim == 2 and inputs.shape[1] == num_inputs,
-        f"inputs of shape (b, {num_inputs}), as the encoder's num_inputs is {num_inputs}",
+        "vectors, or an encoder of images (convolutional)"
+        if inputs.ndim > 2
+        else f"inputs of shape (b, {num_inputs}), as the encoder's num_inputs is {num_inputs}",
         inputs.shape,
     )
 
