@@ -159,6 +159,23 @@ def frames_of(places):
 
 
 @pytest.mark.integration
+def test_images_of_few_states_are_told_that_counts_serve():
+    random = np.random.default_rng(0)
+    places, action = random.integers(6, size=301), random.integers(2, size=300)
+    pictures = random.integers(256, size=(6, 4, 4, 1), dtype=np.uint8)
+    rows = [pictures[places[:-1]], action, pictures[places[1:]], np.zeros(300, bool)]
+    few = {"num_features": 2, "discount": 0.5, "steps": 2, "rows": 16}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(rows, **few)
+    (said,) = (each for each in caught if "numbered()" in str(each.message))
+    assert "300 rows have only 6 different observations" in str(said.message)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(rows, method="td", **few)
+    assert not any("different observations" in str(each.message) for each in caught)
+
+
 def test_images_with_actions_of_a_box_reach_the_analytic_best():
     rng = np.random.default_rng(0)
     places, steps = np.zeros(2_001), rng.uniform(-0.3, 0.3, 2_000)
