@@ -116,7 +116,7 @@ def tests(setting: Setting) -> None:
     words = ["-m", "pytest", "-q", "--tb=short", "-n", "logical", *places]
     # A module that a test needs may be missing; its benchmarks warn beside xdist.
     words += ["--continue-on-collection-errors", "-p", "no:benchmark", "-p", "no:cacheprovider"]
-    done = run_limited(words, 0.9 * setting.seconds, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    done = run_limited(words, 0.8 * setting.seconds, XLA_PYTHON_CLIENT_PREALLOCATE="false")
     (setting.out / "tests.log").write_text(done.stdout)
     setting.note("tests", code=done.returncode, tail=done.stdout[-2000:])
 
