@@ -200,7 +200,4 @@ def run(
                 took = time.monotonic() - start
                 next_save = start + took + max(_LEAST_SECONDS, _REST * took)
             bar(count, program.note(history[-1]))
-        if folder is not None:
-            # From here on, every process can read what process 0 has logged.
-            multihost_utils.sync_global_devices("logged")
     return Finished(state, history, seconds, compile_seconds)
