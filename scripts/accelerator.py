@@ -1,25 +1,23 @@
 """Measure rlreps on an accelerator: what agrees with a CPU, rates, and runs too long for a CPU.
 
-    python -P scripts/accelerator.py OUT
     python -P scripts/accelerator.py OUT --parts training agents --minutes 4
 
 rlreps must be installed; ``-P`` keeps the checkout's own folder out of the way. Parts run one after
 the other, each in a process of its own with its share of the time. Each finding is a line of
-OUT/found.jsonl as soon as it is known, and OUT/*.tar.gz has the folders of runs. ``--small`` tries
-everything on a CPU. ``docs/results/accelerators.md`` describes the findings.
+OUT/found.jsonl as soon as it is known. Long runs are cut off there, and kept as OUT/*.tar.gz; if
+the archive is unpacked in --work, they go on. ``--small`` tries everything on a CPU.
+``docs/results/accelerators.md`` describes the findings.
 """
 
 import argparse
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-NO_PREALLOCATION = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 TESTS = ("losses", "subspace", "operators", "sources", "encoders", "streaming", "successor")
 
 
@@ -49,66 +46,45 @@ class Setting:
         print(line[:300], flush=True)
 
     def command(self, part: str, words: list[Any], limit: float, **environment: str) -> None:
-        """Run a command of rlreps; note its time, its summary's numbers or its last words."""
+        """Run a command of rlreps; note its time, and the summary that it prints."""
         given = [str(word) for word in words]
         began = time.monotonic()
-        done = run_limited(
-            [sys.executable, "-P", "-m", "rlreps", *given, "--quiet"], limit, **environment
-        )
-        found: dict[str, Any] = {"command": " ".join(given), "environment": environment}
-        found |= {"wall": round(time.monotonic() - began, 1), "code": done.returncode}
-        try:
-            summary = json.loads(done.stdout)
-        except ValueError:
-            found["said"] = done.stdout[-800:]
-        else:
-            plain = {k: v for k, v in summary.items() if isinstance(v, (int, float, str))}
-            seeds = [each["subspace_distance"] for each in summary.get("per_seed", ())]
-            found |= {"summary": plain, "distances": seeds}
-        self.note(part, **found)
+        done = run_limited(["-m", "rlreps", *given, "--quiet"], limit, **environment)
+        found = {"command": " ".join(given), "environment": environment, "code": done.returncode}
+        self.note(part, **found, wall=round(time.monotonic() - began, 1), said=done.stdout[-3000:])
 
     def keep(self, folder: Path) -> None:
-        """Write a folder to OUT as an archive."""
+        """Note the last record of a run that was cut off, and write its folder to OUT."""
+        for path in folder.glob("runs/*/metrics.jsonl"):
+            self.note(folder.name, run=path.parent.name, last=path.read_text().split("\n")[-2])
         if folder.exists():
-            with tarfile.open(self.out / f"{folder.name}.tar.gz", "w:gz") as archive:
-                archive.add(folder, folder.name)
+            shutil.make_archive(str(self.out / folder.name), "gztar", folder.parent, folder.name)
 
 
 def run_limited(words: list[str], limit: float, **environment: str) -> Any:
-    """Run a program; interrupt it after ``limit`` seconds, and kill it 15 seconds later."""
-    process = subprocess.Popen(
-        words,
+    """Run Python; interrupt it after ``limit`` seconds, and kill it 15 seconds later."""
+    limited = ["timeout", "--signal=INT", "--kill-after=15", str(limit), sys.executable, "-P"]
+    return subprocess.run(
+        [*limited, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=ROOT,
         env={**os.environ, **environment},
-        start_new_session=True,
     )
-    for each in (signal.SIGINT, signal.SIGKILL):
-        try:
-            said, _ = process.communicate(timeout=limit)
-            break
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, each)
-            limit = 15.0
-    else:
-        said, _ = process.communicate()
-    return subprocess.CompletedProcess(words, process.returncode, said)
 
 
-def steady(advance: Callable[[Any], Any], state: Any, seconds: float) -> tuple[float, Any]:
-    """Return the median seconds of a call that takes the state it returned, and the last state."""
+def steady(advance: Callable[[Any], Any], state: Any, seconds: float) -> float:
+    """Return the median seconds of a call, which returns its next argument and something else."""
     import jax
 
-    state = jax.block_until_ready(advance(state))
     times: list[float] = []
     until = time.monotonic() + seconds
-    while len(times) < 3 or time.monotonic() < until:
+    while len(times) < 4 or time.monotonic() < until:
         began = time.monotonic()
-        state = jax.block_until_ready(advance(state))
+        state, _ = jax.block_until_ready(advance(state))
         times.append(time.monotonic() - began)
-    return sorted(times)[len(times) // 2], state
+    return sorted(times[1:])[len(times) // 2 - 1]  # The first may compile.
 
 
 def devices(setting: Setting) -> None:
@@ -122,78 +98,58 @@ def devices(setting: Setting) -> None:
     setting.note("devices", device=first.device_kind, memory=memory, **versions)
     size = 512 if setting.small else 8192
     a = jax.random.normal(jax.random.key(0), (size, size))
+    exact = jnp.matmul(a[:64], a, precision="highest")
     for name in ("default", "highest"):
-        product = jax.jit(functools.partial(jnp.matmul, precision=name))
-        seconds, _ = steady(functools.partial(product, a), a / jnp.sqrt(size), 1.0)
-        error = jnp.linalg.norm(product(a[:64], a) - jnp.matmul(a[:64], a, precision="highest"))
-        relative = float(error / jnp.linalg.norm(jnp.matmul(a[:64], a, precision="highest")))
-        setting.note(
-            "devices", product=name, flops_per_second=2 * size**3 / seconds, relative_error=relative
-        )
+        error = jnp.linalg.norm(jnp.matmul(a[:64], a, precision=name) - exact)
+        product = jax.jit(lambda x, precision=name: (jnp.matmul(a, x, precision=precision), ()))
+        rate = 2 * size**3 / steady(product, a / jnp.sqrt(size), 1.0)
+        found = {"flops_per_second": rate, "relative_error": float(error / jnp.linalg.norm(exact))}
+        setting.note("devices", product=name, **found)
     long = jnp.ones(2**20 if setting.small else 2**30)
-    seconds, _ = steady(jax.jit(lambda x: x + 1.0), long, 1.0)
+    seconds = steady(jax.jit(lambda x: (x + 1.0, ())), long, 1.0)
     setting.note("devices", copy_bytes_per_second=8 * long.size / seconds)
 
 
 def tests(setting: Setting) -> None:
-    """Compare the numerics with oracles; what fails runs again with products in full float32."""
+    """Compare the numerics with oracles."""
     places = [f"tests/rlreps/{name}" for name in (TESTS[:1] if setting.small else TESTS)]
-    cached = ["-o", f"cache_dir={setting.work / 'pytest'}"]
-    words = [sys.executable, "-P", "-m", "pytest", "-q", "--tb=short", "-n", "logical", *cached]
+    words = ["-m", "pytest", "-q", "--tb=short", "-n", "logical", *places]
     # A module that a test needs may be missing; its benchmarks warn beside xdist.
-    words += ["--continue-on-collection-errors", "-p", "no:benchmark"]
-    for name, more, environment in (
-        ("as it is", [], {}),
-        ("failed, full float32", ["--lf"], {"JAX_DEFAULT_MATMUL_PRECISION": "highest"}),
-    ):
-        limit = setting.seconds * (0.12 if more else 0.78)
-        done = run_limited([*words, *more, *places], limit, **environment, **NO_PREALLOCATION)
-        (setting.out / f"tests-{'again' if more else 'first'}.log").write_text(done.stdout)
-        setting.note("tests", run=name, code=done.returncode, tail=done.stdout[-2000:])
-        if done.returncode == 0:
-            break
-
-
-def digest(store: Path) -> str:
-    """Return a digest of a store's chunks."""
-    chunks = sorted(each for each in (store / "c").rglob("*") if each.is_file())
-    return hashlib.sha256(b"".join(each.read_bytes() for each in chunks)).hexdigest()[:16]
+    words += ["--continue-on-collection-errors", "-p", "no:benchmark", "-p", "no:cacheprovider"]
+    done = run_limited(words, 0.8 * setting.seconds, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    (setting.out / "tests.log").write_text(done.stdout)
+    setting.note("tests", code=done.returncode, tail=done.stdout[-2000:])
 
 
 def generation(setting: Setting) -> None:
-    """Generate ground truths; compare bytes with a CPU, and distances at two precisions."""
-    small, work = setting.small, setting.work
+    """Generate ground truths, and compare bytes with a CPU."""
+    from rlreps.successor.truth.store import open_store
+
+    paper = ["--bins", 100, "--rollouts", 1000, "--horizon", 700]
+    large = ["--bins", 200, "--rollouts", 50, "--horizon", 700]
     few = ["--bins", 20, "--rollouts", 50, "--horizon", 200]
-    paper = few if small else ["--bins", 100, "--rollouts", 1000, "--horizon", 700]
-    generate = ["successor", "generate"]
-    setting.command("generation", [*generate, *paper, "--out", work / "store"], 120)
-    for name, environment in (("device", {}), ("cpu", {"JAX_PLATFORMS": "cpu"})):
-        words = [*generate, *few, "--out", work / f"few-{name}"]
-        setting.command("generation", words, 60, **environment)
-    digests = [digest(work / f"few-{name}") for name in ("device", "cpu")]
-    setting.note("generation", digests=digests, same=digests[0] == digests[1])
-    steps = 40 if small else 2000
-    options = ["--num-seeds", 8, "--steps", steps, "--evaluate-every", steps]
-    for precision in ("default", "highest"):
-        name = f"train-{precision}"
-        words = ["train", work / "store", "--out", work / name, *options]
-        words += ["--checkpoint-every", steps]
-        setting.command("distances", words, 60, JAX_DEFAULT_MATMUL_PRECISION=precision)
-    if not small:
-        words = ["--bins", 200, "--rollouts", 50, "--horizon", 700, "--out", work / "large"]
-        setting.command("generation", [*generate, *words], 75)
+    cases = [("few", few, {}), ("cpu", few, {"JAX_PLATFORMS": "cpu"})]
+    if not setting.small:
+        cases += [("paper", paper, {}), ("large", large, {})]
+    for name, options, environment in cases:
+        words = ["successor", "generate", *options, "--out", setting.work / name]
+        setting.command("generation", words, 120, **environment)
+    keys = [open_store(setting.work / name).content_key() for name in ("few", "cpu")]
+    setting.note("generation", keys=keys, same=keys[0] == keys[1])
 
 
-def learners(small: bool) -> Iterator[tuple[str, Any, Any, int]]:
-    """Yield the name, learner, source and members of each training whose rate is measured."""
+def trainings(small: bool) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield a description and the members of each training whose rate is measured."""
     import jax
+    import jax.numpy as jnp
 
     from rlreps.config import with_sizes
     from rlreps.encoders import MLP, FourierMLP
-    from rlreps.experiments.pfau_2019 import hydrogen
     from rlreps.losses import OBJECTIVES
     from rlreps.sources import matrix_source
     from rlreps.training import Learner, Optimizer
+    from rlreps.training.devices import Placement
+    from rlreps.training.population import Members
 
     key, states = jax.random.key(0), 400 if small else 10_000
     inputs = jax.random.uniform(key, (states, 2))
@@ -202,8 +158,6 @@ def learners(small: bool) -> Iterator[tuple[str, Any, Any, int]]:
     for method in ("large_batch", "danskin_lissa", "danskin_chunked", "explicit"):
         objective = with_sizes(OBJECTIVES[method](10), num_tasks=states, encoder_learning_rate=1e-3)
         for name, encoder, rows, tasks in (("ours", ours, 1000, 1000), ("paper", paper, 250, 1)):
-            if name == "paper" and method == "danskin_chunked":
-                continue
             learner = Learner(
                 encoder=encoder,
                 objective=objective,
@@ -211,74 +165,40 @@ def learners(small: bool) -> Iterator[tuple[str, Any, Any, int]]:
                 rows=min(rows, states),
                 tasks=min(tasks, states),
             )
-            for members in (1, 4) if small else (1, 8, 64):
-                yield f"{method}, {name}", learner, source, members
-    box = hydrogen.BoxSource(jax.numpy.asarray(50.0), radial=False)
-    for contender in (hydrogen.PUBLISHED, hydrogen.UNAVERAGED):
-        network = hydrogen.make_encoder(contender, 50.0)
-        objective = with_sizes(
-            contender.objective,
-            operator=hydrogen.hamiltonian(contender.laplacian),
-            encoder=network,
-            weights=box.weights(),
-        )
-        learner = Learner(
-            encoder=network, objective=objective, optimizer=contender.optimizer, rows=128, tasks=1
-        )
-        for members in (1,) if small else (1, 8):
-            yield contender.name, learner, box, members
+            # XLA counts the operations of programs for a CPU alone.
+            first = jnp.uint32(0)
+            traced = jax.jit(learner.update).trace(learner.init(first), source, first)
+            costs = traced.lower(lowering_platforms=("cpu",)).cost_analysis() or {}
+            for size in (2,) if small else (1, 8, 64):
+                found = {"name": f"{method}, {name}", "members": size}
+                found["flops_per_update"] = size * costs.get("flops", float("nan"))
+                yield found, Members(learner, source, range(size), Placement())
 
 
 def training(setting: Setting) -> None:
     """Note updates a second of each objective, by members trained together."""
-    import jax
-    import jax.numpy as jnp
-
-    from rlreps.training.devices import Placement
-    from rlreps.training.population import Members
-
     count = 10 if setting.small else 200
-    cases = []
-    for name, learner, source, size in learners(setting.small):
-        cases.append((name, learner, source, Members(learner, source, range(size), Placement())))
 
-    def compiled(case: Any) -> Any:
-        members, began = case[-1], time.monotonic()
-        state = members.init()
-        members.prepare(state, count)
-        return state, time.monotonic() - began
+    def compiled(case: tuple[dict[str, Any], Any]) -> Any:
+        found, members = case
+        began = time.monotonic()
+        try:
+            state = members.init()
+            members.prepare(state, count)
+        except Exception as error:
+            setting.note("training", **found, error=f"{type(error).__name__}: {error}"[:500])
+            return None
+        found["compile_seconds"] = round(time.monotonic() - began, 1)
+        return state
 
-    with ThreadPoolExecutor(8) as pool:
-        ready = [pool.submit(compiled, case) for case in cases]
-        for (name, learner, source, members), future in zip(cases, ready, strict=True):
-            try:
-                state, took = future.result()
-            except Exception as error:
-                setting.note("training", name=name, error=f"{type(error).__name__}: {error}"[:500])
-                continue
-            # Updates are measured when nothing compiles beside them.
-            for other in ready:
-                with contextlib.suppress(Exception):
-                    other.result()
-            size = len(jax.tree.leaves(state.params)[0])
-            alone = jax.tree.map(lambda leaf: leaf[0], state)
-            # XLA counts the operations of programs for a CPU alone.
-            traced = jax.jit(learner.update).trace(alone, source, jnp.uint32(0))
-            costs = traced.lower(lowering_platforms=("cpu",)).cost_analysis() or {}
-            seconds, _ = steady(
-                lambda now, its=members: its.advance(now, 0, count)[0],
-                state,
-                0.2 if setting.small else 1.0,
-            )
-            setting.note(
-                "training",
-                name=name,
-                members=size,
-                updates_per_second=size * count / seconds,
-                milliseconds_per_update=1e3 * seconds / count,
-                flops_per_update=size * costs.get("flops", float("nan")),
-                compile_seconds=round(took, 1),
-            )
+    cases = [*trainings(setting.small)]
+    with ThreadPoolExecutor(8) as pool:  # Updates are measured when nothing compiles beside them.
+        states = [*pool.map(compiled, cases)]
+    for (found, members), state in zip(cases, states, strict=True):
+        if state is not None:
+            advance = functools.partial(members.advance, step=0, count=count)
+            seconds = steady(advance, state, 0.2 if setting.small else 1.0)
+            setting.note("training", **found, updates_per_second=found["members"] * count / seconds)
 
 
 def agents(setting: Setting) -> None:
@@ -288,70 +208,35 @@ def agents(setting: Setting) -> None:
     from rlreps.envs import Image
     from rlreps.training.devices import devices_for_small_runs
 
+    steps = 400 if setting.small else 4_000
     base = AgentConfig(evaluate_every=4_000, checkpoint_every=1_000_000, steps=1_000_000)
     image = dataclasses.replace(base, observation=Image(), encoder=Convolutional())
-    counts = {"positions": (1, 4) if setting.small else (1, 64, 1024)}
-    counts["images"] = (1,) if setting.small else (1, 64)
-    for name, config in (("positions", base), ("images", image)):
-        for count in counts[name]:
+    for name, config, counts in (("positions", base, (1, 64, 1024)), ("images", image, (1, 64))):
+        for count in counts[:1] if setting.small else counts:
             each = dataclasses.replace(config, num_seeds=count)
-            steps = 400 if setting.small else 4_000
             with contextlib.closing(make_program(each, devices=devices_for_small_runs())) as made:
-                warm = each.dqn.warmup
-                state, _ = made.advance(made.init(), 0, warm)
-                began = time.monotonic()
-                state, _ = made.advance(state, warm, steps)
-                took = time.monotonic() - began
-                step = warm + steps
-                seconds, _ = steady(
-                    lambda now, of=made, at=step, by=steps: of.advance(now, at, by)[0], state, 2.0
-                )
-            found = {"agents": count, "steps_per_second": count * steps / seconds}
-            setting.note("agents", observation=name, **found, first_round=round(took, 1))
+                warm, _ = made.advance(made.init(), 0, each.dqn.warmup)
+                advance = functools.partial(made.advance, step=each.dqn.warmup, count=steps)
+                rate = count * steps / steady(advance, warm, 2.0)
+            setting.note("agents", observation=name, agents=count, steps_per_second=rate)
 
 
-def figure4(setting: Setting, method: int | None = None) -> None:
-    """Train by the protocol of Le Lan et al. 2023, Fig. 4, each method for a third of the time."""
-    if method is None:
-        for index in range(3):
-            words = [__file__, str(setting.out), "--work", str(setting.work), "--parts", "figure4"]
-            words += ["--method", str(index), *(["--small"] if setting.small else [])]
-            done = run_limited([sys.executable, "-P", *words], setting.seconds / 3 - 5)
-            folder = setting.work / f"figure4-{index}"
-            found = [*folder.glob("runs/*/metrics.jsonl")]
-            last = found[0].read_text().splitlines()[-1][:3000] if found else done.stdout[-800:]
-            setting.note("figure4", method=index, last=last)
-            for path in found:
-                (setting.out / f"figure4-{index}.jsonl").write_bytes(path.read_bytes())
-        return
+def figure4(setting: Setting, method: int) -> None:
+    """Train one method by the protocol of Le Lan et al. 2023, Fig. 4."""
     from rlreps.app.job import run_job
     from rlreps.experiments.le_lan_2023 import puddle_world
     from rlreps.study import replace_nested
     from rlreps.study.experiment import StudyRun
 
     config = puddle_world.PRESETS["smoke" if setting.small else "paper"]
-    alone = replace_nested(config, objectives=(config.objectives[method],))
-    if not setting.small:
-        alone = replace_nested(alone, evaluate_every=10_000, checkpoint_every=1_000_000)
-    run_job(
-        StudyRun(experiment=puddle_world.EXPERIMENT, config=alone),
-        setting.work / f"figure4-{method}",
-    )
+    every = {} if setting.small else {"evaluate_every": 10_000, "checkpoint_every": 1_000_000}
+    alone = replace_nested(config, objectives=(config.objectives[method],), **every)
+    job = StudyRun(experiment=puddle_world.EXPERIMENT, config=alone)
+    run_job(job, setting.work / f"figure4-{method}")
 
 
 def hydrogen(setting: Setting) -> None:
-    """Train Pfau et al.'s protocol with β = 0.01, from the checkpoint in --work if there is one."""
-    words = [__file__, str(setting.out), "--work", str(setting.work), "--parts", "train_hydrogen"]
-    words += ["--small"] if setting.small else []
-    done = run_limited([sys.executable, "-P", *words], setting.seconds - 20, **NO_PREALLOCATION)
-    found = [*(setting.work / "hydrogen").glob("runs/*/metrics.jsonl")]
-    last = found[0].read_text().splitlines()[-1][:2000] if found else done.stdout[-800:]
-    setting.note("hydrogen", last=last)
-    setting.keep(setting.work / "hydrogen")
-
-
-def train_hydrogen(setting: Setting) -> None:
-    """Train the one contender, in the folder that the whole experiment resumes."""
+    """Train Pfau et al.'s protocol with β = 0.01, in the folder that the whole study resumes."""
     from rlreps.app.job import run_job
     from rlreps.experiments.pfau_2019 import hydrogen as study
     from rlreps.study.experiment import StudyRun
@@ -375,9 +260,8 @@ PARTS: dict[str, tuple[Callable[..., None], float]] = {
     "generation": (generation, 0.27),
     "training": (training, 0.22),
     "agents": (agents, 0.13),
-    "figure4": (figure4, 0.5),
+    **{f"figure4-{k}": (functools.partial(figure4, method=k), 0.17) for k in range(3)},
     "hydrogen": (hydrogen, 0.3),
-    "train_hydrogen": (train_hydrogen, 1.0),
 }
 """Each part, and its share of the time if all before it take theirs."""
 
@@ -386,32 +270,30 @@ def main() -> None:
     """Run the parts of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS][:-1])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "accelerator")
-    parser.add_argument("--method", type=int)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--here", action="store_true", help="run one part in this process")
     given = parser.parse_args()
     given.out, given.work = given.out.resolve(), given.work.resolve()
-    for folder in (given.out, given.work):
-        folder.mkdir(parents=True, exist_ok=True)
+    given.out.mkdir(parents=True, exist_ok=True)
     setting = Setting(given.out, given.work, 60.0 * given.minutes, given.small)
-    if len(given.parts) == 1:
-        more = {} if given.method is None else {"method": given.method}
-        return PARTS[given.parts[0]][0](setting, **more)
+    if given.here:
+        return PARTS[given.parts[0]][0](setting)
     end = time.monotonic() + setting.seconds
     whole = sum(PARTS[name][1] for name in given.parts)
     for name in given.parts:
         left = end - time.monotonic()
         limit = min(left, PARTS[name][1] / whole * left)
         whole -= PARTS[name][1]
-        words = [__file__, str(given.out), "--work", str(given.work), "--parts", name]
+        words = [__file__, str(given.out), "--work", str(given.work), "--parts", name, "--here"]
         words += ["--minutes", str(limit / 60.0), *(["--small"] if given.small else [])]
         began = time.monotonic()
-        done = run_limited([sys.executable, "-P", *words], limit)
-        setting.note(name, wall=round(time.monotonic() - began, 1), code=done.returncode)
-        if done.returncode:
-            setting.note(name, said=done.stdout[-1500:])
+        done = run_limited(words, limit)
+        code, wall = done.returncode, round(time.monotonic() - began, 1)
+        setting.note(name, wall=wall, code=code, said=done.stdout[-1500:] if code else "")
+        setting.keep(given.work / name)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from rlreps import __version__
 from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError, printable, reason_of
 from rlreps.runs.machine import (
+    end_at_signals,
     keep_compiled_programs,
     keep_lapack_to_one_thread,
     quieten_libraries,
@@ -120,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     if own_process:
         quieten_libraries()
-        _end_at_signals()
+        end_at_signals(_leave)
         if _NO_CACHE not in given:
             keep_compiled_programs()
     try:
@@ -160,17 +161,6 @@ def _explain(error: Exception) -> str | None:
         found = str(error).partition("\n")[0] or "none left"
         return f"expected enough memory, got: {found}"
     return None
-
-
-def _end_at_signals() -> None:
-    """End the process in one line at a request of the user or the system."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        # Under nohup, ignore the end of a terminal.
-        if number is not None and (
-            name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN
-        ):
-            signal.signal(number, _leave)
 
 
 def parse_command(words: list[str]) -> Any:

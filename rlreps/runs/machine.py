@@ -2,9 +2,11 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 CACHE_BYTES = 2**31
@@ -46,6 +48,16 @@ class _WithoutClosedLoops:
     def __call__(self, found: Any) -> None:
         if str(found.exc_value) != "Event loop is closed":
             self._report(found)
+
+
+def end_at_signals(handler: Callable[[int, FrameType | None], Any] | int) -> None:
+    """Handle requests of the user or the system to end; under nohup, ignore a terminal's end."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and (
+            name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN
+        ):
+            signal.signal(number, handler)
 
 
 def keep_compiled_programs() -> None:

@@ -17,12 +17,13 @@ from typing import Any, Generic, TypeVar
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from rlreps.errors import TrainingDivergedError, require, require_positive
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import Logger, MetricsLog
-from rlreps.runs.processes import first_does, wait_for_all
+from rlreps.runs.processes import first_does
 from rlreps.runs.progress import is_visible, progress_bar
 
 State = TypeVar("State")
@@ -175,7 +176,8 @@ def run(
             if count not in prepared:
                 start = time.perf_counter()
                 program.prepare(state, count)
-                wait_for_all()  # One process may find a program cached that another must compile.
+                # One process may find a program cached that another must compile.
+                multihost_utils.sync_global_devices("compiled")
                 compile_seconds += time.perf_counter() - start
                 prepared.add(count)
             start = time.perf_counter()
@@ -198,6 +200,4 @@ def run(
                 took = time.monotonic() - start
                 next_save = start + took + max(_LEAST_SECONDS, _REST * took)
             bar(count, program.note(history[-1]))
-        if folder is not None:
-            wait_for_all()  # From here on, every process can read what process 0 has logged.
     return Finished(state, history, seconds, compile_seconds)

@@ -20,11 +20,10 @@ ROOT = Path(__file__).parents[3]
 HAS_SLURM = os.geteuid() == 0 and all(map(shutil.which, ("munged", "slurmctld", "slurmd")))
 RUNS = """
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from rlreps.runs import engines
+from rlreps.app.command import executor_named
 from rlreps.runs.workers import map_names
 if __name__ == "__main__":
-    found = dict(map_names(lambda name: name**2, range(3), getattr(engines, sys.argv[1])()))
+    found = dict(map_names(lambda name: name**2, range(3), executor_named(sys.argv[1])))
     print(found == {0: 0, 1: 1, 2: 4})
 """
 
@@ -98,7 +97,8 @@ def test_a_killed_worker_of_dask_loses_nothing(tmp_path):
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="needs mpiexec")
 def test_other_processes_of_mpi_compute(tmp_path):
     (tmp_path / "runs.py").write_text(RUNS)
-    command = ["mpiexec", "-n", "3", sys.executable, "-m", "mpi4py.futures", "runs.py", "mpi"]
+    command = ["mpiexec", "-n", "3", sys.executable, "-m", "mpi4py.futures", "runs.py"]
+    command += ["rlreps.runs.engines:mpi"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (ended.stdout.strip(), ended.returncode) == ("True", 0)
 
@@ -112,15 +112,32 @@ echo "$SLURM_ARRAY_TASK_ID $SLURM_RESTART_COUNT" > "$SLURM_ARRAY_TASK_ID.txt"
 """
 
 
+def on_slurm(script, folder):
+    """Run a script of Bash with a Slurm of one node; return its last line and standard error."""
+    (folder / "runs.py").write_text(RUNS)
+    command = [sys.executable, ROOT / "scripts/one_node_slurm.py", "bash", "-c", script]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    return ended.stdout.splitlines()[-1:], ended.stderr
+
+
 @pytest.mark.integration
 @needs("submitit")
 @pytest.mark.skipif(not HAS_SLURM, reason="needs root, slurm-wlm and munge")
 def test_slurm_runs_calls_an_array_and_a_requeued_job(tmp_path):
-    (tmp_path / "runs.py").write_text(RUNS)
     (tmp_path / "array.sh").write_text(ARRAY)
-    script = f"sbatch --wait --output=/dev/null array.sh && {sys.executable} runs.py slurm"
-    command = [sys.executable, ROOT / "scripts/one_node_slurm.py", "bash", "-c", script]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert ended.stdout.splitlines()[-1:] == ["True"], ended.stderr
-    said = [(tmp_path / f"{index}.txt").read_text().split() for index in range(40)]
-    assert said == [[str(index), *(["1"] if index == 3 else [])] for index in range(40)]
+    calls = f"{sys.executable} runs.py rlreps.runs.engines:slurm"
+    last, said = on_slurm(f"sbatch --wait --output=/dev/null array.sh && {calls}", tmp_path)
+    assert last == ["True"], said
+    found = [(tmp_path / f"{index}.txt").read_text().split() for index in range(40)]
+    assert found == [[str(index), *(["1"] if index == 3 else [])] for index in range(40)]
+
+
+@pytest.mark.integration
+@needs("executorlib")
+@pytest.mark.skipif(not HAS_SLURM, reason="needs root, slurm-wlm and munge")
+def test_the_executor_of_the_handbook_runs_calls_in_steps_of_an_allocation(tmp_path):
+    page = (ROOT / "docs/how-to/several-machines.md").read_text()
+    (code,) = re.findall(r"```python\n(from executorlib.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text(code)
+    last, said = on_slurm(f"salloc --ntasks=2 {sys.executable} runs.py mine:steps", tmp_path)
+    assert last == ["True"], said
