@@ -279,8 +279,8 @@ class RunFolder:
 
 
 def _plain(config: Mapping[str, Any]) -> Any:
-    """Return JSON values as they are read back: tuples become lists."""
-    return json.loads(json.dumps(config))
+    """Return JSON values as they are read back: tuples become lists, and NaN becomes None."""
+    return json.loads(json.dumps(without_nan(config)))
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -40,6 +40,14 @@ def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path, files_below)
     assert files_below(tmp_path) == before
 
 
+def test_a_configuration_with_nan_is_resumed_and_is_the_one_with_none(tmp_path):
+    # NaN is stored as null, which a part of a study that is read again may hold as either.
+    given = [{**CONFIG, "value": value} for value in (math.nan, None)]
+    assert start(tmp_path, given[0]).config == given[1]
+    for config in given:
+        assert start(tmp_path, config).describe_differences(config) == []
+
+
 def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path, files_below):
     start(tmp_path)
     before = files_below(tmp_path)
