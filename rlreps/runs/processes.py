@@ -49,6 +49,10 @@ class ProcessesConfig:
         require(numbered, "coordinator HOST:PORT with a port in [1, 65535]", self.coordinator)
 
 
+class _SharedInputError(InputError):
+    """An error that every process raises."""
+
+
 def process_index() -> int:
     """Return the index of this process in its run; 0 if it is alone."""
     return jax.process_index() if jax.distributed.is_initialized() else 0
@@ -78,8 +82,7 @@ def first_does(work: Callable[[], T]) -> T:
     shared = multihost_utils.broadcast_one_to_all(np.resize(content, size))
     refusal, found = json.loads(shared.tobytes())
     if refusal:
-        jax.distributed.shutdown()  # Else JAX would end those that end later.
-        raise InputError(refusal)
+        raise _SharedInputError(refusal)
     return cast(T, found)
 
 
@@ -115,6 +118,11 @@ def together(config: ProcessesConfig) -> Iterator[None]:
     if process_count() > 1:
         end_at_signals(signal.SIG_DFL)
         multihost_utils.sync_global_devices("start")  # Gloo waits 30 s for the first exchange.
-    with contextlib.redirect_stdout(io.StringIO() if process_index() > 0 else sys.stdout):
-        yield
+    try:
+        with contextlib.redirect_stdout(io.StringIO() if process_index() > 0 else sys.stdout):
+            yield
+        multihost_utils.sync_global_devices("end")  # JAX waits 5 minutes for those that leave.
+    except _SharedInputError:
+        jax.distributed.shutdown()  # Else JAX would end those that end later.
+        raise
     jax.distributed.shutdown()

@@ -16,6 +16,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from typing import Any, TypeVar
 
+import cloudpickle
+
 from rlreps.errors import WorkerDiedError, reason_of
 from rlreps.runs.machine import quieten_libraries
 
@@ -40,8 +42,6 @@ def map_names(
             others.
         Exception: As raised by a call.
     """
-    import cloudpickle
-
     pickled = cloudpickle.dumps(function)
     futures: dict[Future[bytes], Name] = {}
     lost: Exception | None = None
@@ -140,8 +140,6 @@ def _call(function: bytes, name: Any) -> bytes:
 
     Whatever fails otherwise has failed in the executor, whose errors need not be known.
     """
-    import cloudpickle
-
     try:
         returned: bytes = cloudpickle.dumps(("ok", _loaded(function)(name)))
     except Exception as error:
@@ -153,7 +151,5 @@ def _call(function: bytes, name: Any) -> bytes:
 @functools.lru_cache(maxsize=1)
 def _loaded(function: bytes) -> Callable[[Any], Any]:
     """Load a function once: it keeps its compiled programs from one call to the next."""
-    import cloudpickle
-
     loaded: Callable[[Any], Any] = cloudpickle.loads(function)
     return loaded

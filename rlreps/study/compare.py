@@ -13,7 +13,7 @@ from rlreps.app.figures import draw_curves, labelled
 from rlreps.app.job import Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs import train_live as live
-from rlreps.errors import describe_differences, require
+from rlreps.errors import require
 from rlreps.files import require_free, write_atomically
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
@@ -260,7 +260,7 @@ def _rows(runs: Sequence[FinalFigures]) -> list[dict[str, Any]]:
 
 
 def _comparable(run: FinalFigures, first: FinalFigures, name: str) -> bool:
-    return run is not first and name in first.measures and run.problem == first.problem
+    return run is not first and name in first.measures and not run.differences_from(first)
 
 
 def _row(run: FinalFigures, first: FinalFigures, name: str, level: float) -> dict[str, Any]:
@@ -322,8 +322,8 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
             f"{run.label} has a training of {run.longest:,.0f} steps and counts at step "
             f"{made[0]:,}, which the shortest training of all reached"
         )
-    if run.problem != first.problem:
-        found = "; ".join(describe_differences(first.problem, run.problem))
+    if differences := run.differences_from(first):
+        found = "; ".join(differences)
         notes.append(f"{run.label} is not measured as {first.label} is: {found}")
     elif None not in made and made[0] != made[1]:
         unit = "steps" if {RETURN, VALUE} & {*run.measures} else "updates"

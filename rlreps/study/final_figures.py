@@ -9,7 +9,7 @@ import numpy as np
 
 from rlreps.app.jobs import agents, train
 from rlreps.app.jobs import train_live as live
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, describe_differences, require
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import Sample
 from rlreps.study import sweep
@@ -59,6 +59,14 @@ class FinalFigures:
     longest: float = 0.0
     steps: Sequence[float] = ()
     curves: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def differences_from(self, other: "FinalFigures") -> list[str]:
+        """Describe how the problem differs from another; logs know their environment alone."""
+        known = self.problem.keys() | other.problem.keys()
+        if "environment" in self.problem.keys() & other.problem.keys():
+            known = self.problem.keys() & other.problem.keys()
+        problems = ({name: run.problem.get(name) for name in known} for run in (other, self))
+        return describe_differences(*problems)
 
     @property
     def seeds(self) -> Sequence[Any]:

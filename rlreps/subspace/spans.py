@@ -13,6 +13,8 @@ import numpy.typing as npt
 from rlreps.subspace.svd import relative_tolerance
 from rlreps.typing import DoubleArray
 
+_SINGLE = float(np.finfo(np.float32).eps)
+
 
 class Standardised(NamedTuple):
     """The units of features [n, p] that vary, with mean zero and standard deviation one.
@@ -26,7 +28,7 @@ class Standardised(NamedTuple):
         exponents: Exponents of powers of two, above the largest magnitude of each unit, [p].
         means: Means of the units, each divided by its power of two, [p].
         deviations: Their standard deviations, each divided by its power of two, [p].
-        noise: Median share of rounding in the deviation of units that vary.
+        noise: Root mean square share of rounding in the deviation of units that vary.
         rounding: Relative rounding of the features' own type; of float64 for integers.
     """
 
@@ -61,7 +63,7 @@ def standardise(features: np.ndarray) -> Standardised:
         exponents=exponents,
         means=means,
         deviations=deviations,
-        noise=float(np.median(shares)) if shares.size else 0.0,
+        noise=float(np.sqrt(np.mean(np.square(shares)))) if shares.size else 0.0,
         rounding=rounding,
     )
 
@@ -91,9 +93,10 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
     """Measure what the spans of features [n, p] miss of orthonormal components [n, k].
 
     Columns are scaled to the same length first, so that no column counts less than another.
-    Singular values count as zero that rounding can give: three times that of numbers of the
-    features' own type, or of sums of p terms without a mean, whose errors grow like √p; and
-    `relative_tolerance` of this computation.
+    A singular value counts as zero if rounding alone could give it: if it is within three times the
+    rounding of sums of p terms, which grows like √p, within twice that of storing the units with
+    their means (once that of types shorter than float32), or within the `relative_tolerance` of
+    this computation.
     """
     count, size = given.units.shape
     tolerance = relative_tolerance((count, len(given.varying)), np.float64)
@@ -104,7 +107,9 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
     # Float32 rounds their lengths.
     components = components / np.maximum(np.linalg.norm(components, axis=0), 1e-300)
     left, values, _ = np.linalg.svd(units, full_matrices=False)
-    rounding = 3.0 * max(math.sqrt(size) * given.rounding, given.noise)
+    computed = 3.0 * math.sqrt(size) * min(given.rounding, _SINGLE)
+    # Shorter types round numbers of single precision once.
+    rounding = max(computed, (2.0 if given.rounding <= _SINGLE else 1.0) * given.noise)
     least = max(tolerance * values.max(initial=0.0), math.sqrt(count) * rounding)
     basis = left[:, values > least]
     coordinates = np.zeros((len(triangle), len(given.varying)))

@@ -281,8 +281,8 @@ def train(
         loggers: Receive the figures of every evaluation, as means over seeds: objects with
             ``log(figures, step=...)`` and ``finish()``, such as what ``wandb.init`` returns.
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None is the
-            smallest multiple that is at least 500. After one, those due
-            within a second, or within 19 times as long as it took to write, are left out.
+            least multiple from 500 on. After one, those due within a second, or within 19 times as
+            long as it took to write, are left out.
         devices: Where to train (see ``devices``); None is JAX's default device. Devices change
             results by rounding at most, and an interrupted run may resume on others.
         resets_diverged: Whether a seed that diverges is set to zero, and marked ``diverged`` in

@@ -40,7 +40,7 @@ _SECONDS_TO_SAVE = 60.0
 """Seconds from one writing of what was found to the next."""
 
 _MOST_RESETS = 10
-"""Number of further resets whose first states are compared with that of seed 0."""
+"""Number of other seeds whose first observations are compared with that of seed 0."""
 
 _EXAMINED = 500
 """Number of states among which attributes are searched that keep changing."""
@@ -70,8 +70,8 @@ def enumerate_states(
     Args:
         env: An environment with discrete actions and one array as observation.
         seeds: Seeds of resets. Each gives a first state, all of the same probability. The seed
-            decides a layout that is drawn at a reset. By default 0 alone, with a warning if further
-            resets begin elsewhere.
+            decides a layout that is drawn at a reset. By default 0 alone, with a warning if other
+            seeds show another first observation.
         observe: Environment → observation of its state; by default what ``step`` returns.
         coordinates: Environment → numbers that place the state in figures.
         names: Names of the coordinates.
@@ -98,7 +98,7 @@ def enumerate_states(
         The arguments of ``World.from_arrays``.
 
     Warns:
-        FitWarning: If no seeds are given, and further resets begin in other states.
+        FitWarning: If no seeds are given, and other seeds show another first observation.
 
     Raises:
         InputError: For other spaces, an environment that cannot be copied, is not deterministic, or
@@ -120,6 +120,8 @@ def enumerate_states(
         copies = state_copies(env, save, restore, key, counters=counters, constant=constant)
         search = _Search(env, observe, coordinates, copies, most_states, horizon is not None)
         search.begin(seeds)
+        if draws:
+            search.warn_of_other_starts()
     made = {
         "kind": _KIND,
         "name": name or str(env),
@@ -153,8 +155,6 @@ def enumerate_states(
                 saved = time.monotonic()
     if check:
         search.check(columns, rewards)
-    if draws:
-        search.warn_of_other_starts()
     if resume is not None:
         Path(resume).unlink(missing_ok=True)
     first = np.bincount(search.first, minlength=len(search.states)).astype(np.float64)
@@ -215,18 +215,17 @@ class _Search:
             self.first.append(self._number(self._copies.save(self.env), False, seen))
 
     def warn_of_other_starts(self) -> None:
-        """Warn if further resets begin elsewhere than that of seed 0."""
-        starts = []
-        for _ in range(_MOST_RESETS):
-            self.env.reset()
-            starts.append(self._numbers.get((self._copies.key(self._copies.save(self.env)), False)))
-        others, unknown = sum(start != self.first[0] for start in starts), starts.count(None)
+        """Warn if resets of other seeds show other observations than that of seed 0.
+
+        States may differ in what no reset clears, such as a number of episodes.
+        """
+        found = [self._seen(self.env.reset(seed=1 + seed)[0]) for seed in range(_MOST_RESETS)]
+        others = sum(not np.array_equal(each, self.observations[0]) for each in found)
         if others:
-            lost = f", {unknown} of them in states that were not found" if unknown else ""
             warn_user(
-                f"{others} of {_MOST_RESETS} further resets begin in other states{lost}: the world "
-                "begins as seed 0 alone does; give seeds=range(100) for the starts of 100 resets, "
-                "or seeds=[0] for this one"
+                f"{others} of {_MOST_RESETS} resets of other seeds begin elsewhere: the world "
+                "begins as seed 0 alone does, and has what this start reaches; give "
+                "seeds=range(100) for the starts of 100 resets, or seeds=[0] for this one"
             )
 
     def _number(self, state: Any, ended: bool, seen: Any) -> int:

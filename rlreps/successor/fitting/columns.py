@@ -46,7 +46,7 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     else:
         cut = checked_flags("truncated", given["truncated"], len(action))
         limits = np.flatnonzero(cut[:-1])  # The last row is cut in any record.
-        if limits.size and terminated[limits].all():
+        if len(limits) > 1 and terminated[limits].all():
             warn_user(
                 f"all {limits.size:,} truncated rows are terminated too, so that no value follows: "
                 "if done holds both ends, give terminated=done & ~truncated"

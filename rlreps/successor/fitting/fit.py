@@ -11,7 +11,7 @@ import numpy as np
 
 from rlreps.config import as_json
 from rlreps.errors import InputError, require, require_memory, warn_user
-from rlreps.numerics import bytes_of
+from rlreps.numerics import digests_of
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import (
@@ -187,10 +187,10 @@ class Fit:
         networks = self.check()
         if networks is not None and self.given.method is None and self.given.encoder is None:
             seen = self.data.observation[:_MOST_COUNTED]
-            distinct = len(np.unique(bytes_of(seen, seen.dtype)))
+            distinct = len({*digests_of(seen).tolist()})
             if not self.data.continuous and _REPEATED * distinct <= len(seen):
                 warn_user(
-                    f"{len(seen):,} rows have only {distinct:,} different observations: "
+                    f"the first {len(seen):,} rows have only {distinct:,} different observations: "
                     "transitions.numbered() makes them indices of states, which a fit counts in "
                     "seconds; method='td' trains networks, and is silent"
                 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import require, warn_user
-from rlreps.numerics import bytes_of, effective_number
+from rlreps.numerics import bytes_of, digests_of, effective_number
 from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.least_squares import LeastSquares
@@ -23,7 +23,7 @@ _RARE = 0.05
 """Share of the transitions below which rewards are rare."""
 
 _RECUR = 10
-"""Mean number of rows of a state and action from which equal outcomes show that none is chance."""
+"""Mean number of rows of a state and action from which equal outcomes rule chance out."""
 
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
@@ -106,15 +106,21 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
 
 
 def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:
-    """Return whether pairs of a state and an action recur, each with one outcome and reward."""
+    """Return whether states and actions recur, each with one outcome and reward.
+
+    They recur ten times in the mean, and so do those with rewards far from the median.
+    """
     recorded, numbers = solution.recorded, []
     for column in (recorded.observation, recorded.action, *recorded[2:], rewards):
-        keys = bytes_of(column, column.dtype)
-        numbers.append(np.unique(keys, return_inverse=True)[1])
-    pairs, outcomes = (
-        np.unique(np.stack(some), axis=1).shape[1] for some in (numbers[:2], numbers)
-    )
-    return pairs == outcomes and len(rewards) >= _RECUR * pairs
+        numbers.append(np.unique(digests_of(column), return_inverse=True)[1])
+        if _RECUR * (1 + int(numbers[0].max())) > len(rewards):
+            return False
+    pairs = numbers[0] * len(rewards) + numbers[1]
+    _, pair, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    outcomes = np.unique(np.stack(numbers), axis=1).shape[1]
+    apart = np.abs(rewards - np.median(rewards))
+    told = counts[np.unique(pair[apart > 0.5 * apart.max()])]
+    return outcomes == len(counts) and min(counts.mean(), told.mean()) >= _RECUR
 
 
 def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:

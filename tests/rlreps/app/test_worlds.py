@@ -117,7 +117,7 @@ def test_images_need_an_encoder_of_images_and_worlds_a_name(refused, picture, ca
     main(["svd", "store"])
     capsys.readouterr()
     said = refused("train", *words("store --num-features 3 --out run"))
-    assert "inputs of shape (b, 1)" in said
+    assert "expected vectors, or an encoder of images (convolutional)" in said
     main(["explore", *words("store --out page.html --frames 3 --quiet")])
     assert '"frames": {' in Path("page.html").read_text("utf-8")
     capsys.readouterr()

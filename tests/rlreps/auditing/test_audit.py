@@ -394,8 +394,9 @@ def test_awkward_features_are_measured_as_by_decompositions_of_all_states(truth,
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
     sizes = np.abs(doubles).mean(axis=0)[lengths > 1e-9] * STATES**0.5 / lengths[lengths > 1e-9]
     least = 10.0 * np.finfo(np.float64).eps * STATES**0.5 * values[0]
-    rounding = np.finfo(features.dtype).eps * max(np.median(sizes), np.sqrt(len(sizes)))
-    kept = values > max(least, 3.0 * rounding)
+    stored = 2.0 * np.sqrt(np.mean(sizes**2))
+    rounding = np.finfo(features.dtype).eps * max(stored, 3.0 * np.sqrt(len(sizes)))
+    kept = values > max(least, rounding)
     assert found.health.rank == kept.sum()
     span = np.c_[left[:, kept], np.full(STATES, STATES**-0.5)]
     shares = np.sum((span.T @ components) ** 2, axis=0) / np.sum(components**2, axis=0)

@@ -15,6 +15,7 @@ from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import mean_interval
 from rlreps.study.compare import compare
+from rlreps.study.final_figures import FinalFigures
 from rlreps.study.monitor import _read_training
 from rlreps.training import TrainingResult
 from rlreps.training.config import TrainingConfig
@@ -194,6 +195,19 @@ def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refus
 
 
 # Results in memory.
+
+
+def test_problems_differ_in_what_both_know():
+    def of(**problem):
+        return FinalFigures(label="run", about={}, measures={}, problem=problem)
+
+    agent = of(environment="CartPole-v1", goal=None, max_episode_steps=200)
+    log = of(environment="CartPole-v1")  # As monitor.csv of Stable-Baselines3.
+    assert not log.differences_from(agent)
+    for other in (of(environment="Acrobot-v1"), of(**{**agent.problem, "max_episode_steps": 9})):
+        assert other.differences_from(agent)
+    # Without an environment, what only one of them has is a difference.
+    assert of(d=3, matrix="a").differences_from(of(d=3))
 
 
 def test_arrays_are_compared_by_seed_and_by_their_last_step():

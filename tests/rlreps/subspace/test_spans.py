@@ -21,6 +21,10 @@ def test_smooth_features_in_single_precision_keep_almost_all_that_they_hold():
     features = np.sin(places @ random.normal(size=(2, 64)) + random.normal(size=64))
     exact = captured(features, components)
     assert captured(features.astype(np.float32), components) == pytest.approx(exact, abs=0.03)
+    # Half precision is rounded once: as float32, noise would count as well.
+    half = features.astype(np.float16)
+    most = captured(half.astype(np.float32), components)
+    assert captured(half, components) == pytest.approx(most, abs=0.09)
 
 
 @pytest.mark.parametrize(("width", "depth"), [(64, 1), (64, 4), (512, 3)])
@@ -32,3 +36,13 @@ def test_layers_in_single_precision_have_the_rank_of_their_input(width, depth):
         features = features @ weights.astype(np.float32) + np.float32(1.0)
     components = np.linalg.qr(random.normal(size=(5_000, 2)))[0]
     assert len(spans_of(standardise(features), components).factor) == 3
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize("shift", [0.0, 20.0, 300.0])
+def test_means_of_some_units_add_no_rank(kind, shift):
+    random = np.random.default_rng(2)
+    features = random.normal(size=(5_000, 3)) @ random.normal(size=(3, 64))
+    features[:, :24] += shift
+    components = np.linalg.qr(random.normal(size=(5_000, 2)))[0]
+    assert len(spans_of(standardise(features.astype(kind)), components).factor) == 3

@@ -529,6 +529,17 @@ def test_rare_rewards_are_told_unless_rows_show_no_chance(kind, chance, recwarn)
         assert bool(recwarn) is (chance == "of the next state")
 
 
+def test_a_reward_that_was_seen_once_is_told_where_all_else_recurs(recwarn):
+    random = np.random.default_rng(0)
+    start, action = random.integers(10, size=2_000), random.integers(2, size=2_000)
+    reached = (start + 2 * action - 1) % 10
+    start[7], action[7], reached[7] = 10, 0, 11
+    rep = fit(as_transitions([start, action, reached, reached == 11, reached < 11]), num_features=2)
+    recwarn.clear()
+    rep.task(reward=lambda _: 1.0 * (reached == 11))
+    assert "1 of 2,000 transitions has a reward far" in str(recwarn[0].message)
+
+
 def test_booleans_are_indices_and_no_mask(rep):
     for function in (rep.features, rep.backward):
         np.testing.assert_array_equal(function(np.array([True, False])), function(np.array([1, 0])))
