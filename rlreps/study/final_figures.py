@@ -65,8 +65,8 @@ class FinalFigures:
         known = self.problem.keys() | other.problem.keys()
         if "environment" in self.problem.keys() & other.problem.keys():
             known = self.problem.keys() & other.problem.keys()
-        problems = ({name: run.problem.get(name) for name in known} for run in (other, self))
-        return describe_differences(*problems)
+        theirs, own = ({name: run.problem.get(name) for name in known} for run in (other, self))
+        return describe_differences(theirs, own)
 
     @property
     def seeds(self) -> Sequence[Any]:

@@ -120,7 +120,7 @@ def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:
     outcomes = np.unique(np.stack(numbers), axis=1).shape[1]
     apart = np.abs(rewards - np.median(rewards))
     told = counts[np.unique(pair[apart > 0.5 * apart.max()])]
-    return outcomes == len(counts) and min(counts.mean(), told.mean()) >= _RECUR
+    return outcomes == len(counts) and bool(min(counts.mean(), told.mean()) >= _RECUR)
 
 
 def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
