@@ -24,11 +24,12 @@ The mean of a column of text is 0, that of a column of times null.
 TOLERANCE = 0.03
 """Largest change of a mean by another CPU's rounding, relative to the mean size of the numbers.
 
-With other vector instructions and optimisations, means moved by at most 0.008, and by 0.07 in
-experiments whose largest learning rates nearly diverge (``NEARLY_DIVERGING``).
+With other vector instructions and optimisations, means moved by at most 0.008, by 0.07 in
+experiments whose largest learning rates nearly diverge, and by 0.036 in extremes of Atari's frames
+after few updates (``UNSTABLE``).
 """
 
-NEARLY_DIVERGING = {"distributed-pca": 0.2, "synthetic": 0.2}
+UNSTABLE = {"atari": 0.1, "distributed-pca": 0.2, "synthetic": 0.2}
 """Experiment → its own tolerance."""
 
 
@@ -62,7 +63,7 @@ def check_results(name, run):
             numbers = weighted_numbers(cells)
             mean, size = numbers.mean(), np.abs(numbers).mean()
             frozen = FROZEN[name].get(path.stem, [0, {}])[1].get(column)
-            slack = NEARLY_DIVERGING.get(name, TOLERANCE) * size
+            slack = UNSTABLE.get(name, TOLERANCE) * size
             near = frozen is not None and abs(mean - frozen) <= slack
             means[column] = frozen if near else float(f"{mean:.6g}")
         found[path.stem] = [len(rows), means]

@@ -137,7 +137,7 @@ def test_slurm_runs_calls_an_array_and_a_requeued_job(tmp_path):
 @pytest.mark.skipif(not HAS_SLURM, reason="needs root, slurm-wlm and munge")
 def test_the_executor_of_the_handbook_runs_calls_in_steps_of_an_allocation(tmp_path):
     page = (ROOT / "docs/how-to/several-machines.md").read_text()
-    (code,) = re.findall(r"```python\n(from executorlib.*?)```", page, re.DOTALL)
+    (code,) = re.findall(r"```py\n(from executorlib.*?)```", page, re.DOTALL)
     (tmp_path / "mine.py").write_text(code)
     last, said = on_slurm(f"salloc --ntasks=2 {sys.executable} runs.py mine:steps", tmp_path)
     assert last == ["True"], said
