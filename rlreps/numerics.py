@@ -208,8 +208,11 @@ def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
 
 
-def digests_of(rows: np.ndarray) -> np.ndarray:
-    """Hash each row [m, ...] by its bytes, [m]; two rows that differ are one with chance 2^-64."""
+def hash_rows(rows: np.ndarray) -> np.ndarray:
+    """Hash each row [m, ...] by its bytes, for this process, [m].
+
+    The hashes of two different rows are equal with probability 2^-64.
+    """
     blocks = (rows[start : start + 1_000] for start in range(0, len(rows), 1_000))
     found = [hash(row.tobytes()) for block in blocks for row in bytes_of(block, rows.dtype)]
     return np.array(found, np.int64)

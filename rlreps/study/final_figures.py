@@ -62,9 +62,9 @@ class FinalFigures:
 
     def differences_from(self, other: "FinalFigures") -> list[str]:
         """Describe how the problem differs from another; logs know their environment alone."""
-        known = self.problem.keys() | other.problem.keys()
-        if "environment" in self.problem.keys() & other.problem.keys():
-            known = self.problem.keys() & other.problem.keys()
+        known = self.problem.keys() & other.problem.keys()
+        if "environment" not in known:
+            known = self.problem.keys() | other.problem.keys()
         theirs, own = ({name: run.problem.get(name) for name in known} for run in (other, self))
         return describe_differences(theirs, own)
 

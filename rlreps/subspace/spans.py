@@ -122,9 +122,7 @@ def spans_of(given: Standardised, components: DoubleArray) -> Spans:
     left, values, _ = np.linalg.svd(
         whole / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False
     )
-    raw = (
-        both @ left[:, values > max(tolerance * values[0], 3.0 * math.sqrt(size) * given.rounding)]
-    )
+    raw = both @ left[:, values > max(tolerance * values[0], computed, given.rounding)]
     # One minus the captured share would lose the digits of a share near 1.
     missed_with, missed_without = (
         np.minimum(np.sum(np.square(components - span @ (span.T @ components)), axis=0), 1.0)

@@ -27,7 +27,7 @@ from rlreps.errors import (
     require_positive,
 )
 from rlreps.files import write_atomically
-from rlreps.numerics import bytes_of
+from rlreps.numerics import bytes_of, hash_rows
 from rlreps.successor.fitting.columns import checked_columns, read_dictionary
 from rlreps.successor.fitting.recording import (
     COLUMNS,
@@ -155,11 +155,10 @@ class Transitions:
         return cls(**read_minari(dataset, observe), autoreset=False)
 
     @property
-    def repeats(self) -> bool:
-        """Whether some of 2,000 observations are equal, as in data of few states."""
-        few = np.random.default_rng(0).permutation(len(self))[:2_000]
-        chosen = self.observation[few]
-        return len(np.unique(bytes_of(chosen, chosen.dtype))) < len(few)
+    def distinct(self) -> float:
+        """Share of different observations among at most 5,000 rows; below 1 if states recur."""
+        few = np.random.default_rng(0).permutation(len(self))[:5_000]
+        return len(np.unique(hash_rows(self.observation[few]))) / len(few)
 
     def numbered(self) -> tuple["Transitions", np.ndarray]:
         """Number the distinct observations, in the order in which they appear in the rows.

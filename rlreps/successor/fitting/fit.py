@@ -11,7 +11,6 @@ import numpy as np
 
 from rlreps.config import as_json
 from rlreps.errors import InputError, require, require_memory, warn_user
-from rlreps.numerics import digests_of
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import (
@@ -44,10 +43,8 @@ MOST_ROWS = 100_000
 """Largest number of rows that a solution with dense features uses; others are left out."""
 
 _HELD_OUT = 0.2
-_MOST_COUNTED = 5_000
-"""Largest number of rows whose observations are counted before networks are trained."""
-_REPEATED = 10
-"""Number of rows of each observation from which counts of states are advised."""
+_DISTINCT = 0.1
+"""Share of different observations up to which counts of states are advised."""
 _FEWEST_ROWS = 50
 """With fewer rows than this, none are held out."""
 
@@ -185,15 +182,14 @@ class Fit:
         """Fit, with or without a folder; see ``fit``."""
         config, observed = self.config, self.observed
         networks = self.check()
-        if networks is not None and self.given.method is None and self.given.encoder is None:
-            seen = self.data.observation[:_MOST_COUNTED]
-            distinct = len({*digests_of(seen).tolist()})
-            if not self.data.continuous and _REPEATED * distinct <= len(seen):
-                warn_user(
-                    f"the first {len(seen):,} rows have only {distinct:,} different observations: "
-                    "transitions.numbered() makes them indices of states, which a fit counts in "
-                    "seconds; method='td' trains networks, and is silent"
-                )
+        automatic = self.given.method is None and self.given.encoder is None
+        discrete = not self.data.continuous
+        if networks is not None and automatic and discrete and self.data.distinct <= _DISTINCT:
+            warn_user(
+                f"only {self.data.distinct:.1%} of the observations differ: "
+                "transitions.numbered() makes them indices of states, which a fit counts in "
+                "seconds; method='td' trains networks, and is silent"
+            )
         basis, regularisation = self._basis(networks, folder)
 
         def solved(data: Transitions) -> LeastSquares:

@@ -111,7 +111,7 @@ def _reference(
         small = FourierBasis.of(few.observation, _REFERENCE, 1.0, seed)
         other = LeastSquares(small, solution.actions, few, gamma, 1e-4, solution.behaviour)
         return other, Steps.of(data).at(held), cumulants
-    if data.continuous or not data.repeats:
+    if data.continuous or data.distinct == 1.0:
         return None
     numbered, table = data.numbered()
     if FEWEST_VISITS * len(table) > len(data):

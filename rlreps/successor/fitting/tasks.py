@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import require, warn_user
-from rlreps.numerics import bytes_of, digests_of, effective_number
+from rlreps.numerics import bytes_of, effective_number, hash_rows
 from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.least_squares import LeastSquares
@@ -110,9 +110,9 @@ def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:
 
     They recur ten times in the mean, and so do those with rewards far from the median.
     """
-    recorded, numbers = solution.recorded, []
-    for column in (recorded.observation, recorded.action, *recorded[2:], rewards):
-        numbers.append(np.unique(digests_of(column), return_inverse=True)[1])
+    numbers: list[np.ndarray] = []
+    for column in (*solution.recorded, rewards):  # The first holds the observations.
+        numbers.append(np.unique(hash_rows(column), return_inverse=True)[1])
         if _RECUR * (1 + int(numbers[0].max())) > len(rewards):
             return False
     pairs = numbers[0] * len(rewards) + numbers[1]

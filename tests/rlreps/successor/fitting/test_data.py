@@ -349,7 +349,7 @@ def test_time_limits_that_all_count_as_terminations_are_warned_of():
     with pytest.warns(FitWarning, match="all 2 truncated rows are terminated too"):
         found = Transitions(**columns(terminated=done, truncated=cut))
     assert not found.truncated[:-1].any()
-    # One limit that is no termination shows that the flags differ.
+    # A time limit without a termination shows that the two flags differ.
     Transitions(**columns(terminated=done & (np.arange(6) != 1), truncated=cut))
 
 
