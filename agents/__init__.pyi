@@ -11,10 +11,10 @@ from .dqn import AgentState as AgentState
 from .dqn import DQNConfig as DQNConfig
 from .features import FeatureConfig as FeatureConfig
 from .features import number_observations as number_observations
+from .host_environments import HostEnvironments as HostEnvironments
+from .host_environments import make_environment as make_environment
 from .host_program import HostProgram as HostProgram
 from .host_program import make_program as make_program
-from .hosts import HostEnvironments as HostEnvironments
-from .hosts import make_environment as make_environment
 from .keys import evaluation_seeds as evaluation_seeds
 from .network import QNetwork as QNetwork
 from .prior import Prior as Prior

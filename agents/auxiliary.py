@@ -175,7 +175,7 @@ class GradientNorms(NamedTuple):
         return auxiliary / values
 
 
-class SideGradient(NamedTuple):
+class AuxiliaryGradient(NamedTuple):
     """An auxiliary task's part in an update, before weighing.
 
     Attributes:
@@ -261,7 +261,7 @@ class AuxiliaryTask(abc.ABC):
         rows: ReplayRows,
         state: Any,
         key: Array,
-    ) -> SideGradient:
+    ) -> AuxiliaryGradient:
         """Compute the gradient in the parameters of a Q-network; arguments as for ``loss``.
 
         Metrics get the prefix ``auxiliary_``.
@@ -280,4 +280,4 @@ class AuxiliaryTask(abc.ABC):
             f"auxiliary_{name}": jnp.asarray(value, jnp.float32) for name, value in reported.items()
         }
         by_name = gradient if network.auxiliary_head is not None else {"torso": gradient}
-        return SideGradient(by_name, state, {**metrics, "auxiliary_loss": loss})
+        return AuxiliaryGradient(by_name, state, {**metrics, "auxiliary_loss": loss})

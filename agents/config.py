@@ -25,9 +25,9 @@ from rlreps.errors import InputError, require, require_memory, require_positive
 from rlreps.numerics import largest_even_share
 from rlreps.successor.fitting.basis import MOST_NUMBERS
 from rlreps.worlds.environment import TableEnvironment
-from rlreps.worlds.gymnax_adapter import PREFIX
-from rlreps.worlds.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
-from rlreps.worlds.gymnax_adapter import gymnax_environment as gymnax_environment
+from rlreps.worlds.from_gymnax import PREFIX
+from rlreps.worlds.from_gymnax import GymnaxEnvironment as GymnaxEnvironment
+from rlreps.worlds.from_gymnax import gymnax_environment as gymnax_environment
 from rlreps.worlds.named import load
 
 PUDDLE_WORLD = "puddle-world"

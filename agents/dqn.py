@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
-from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, GradientNorms, SideGradient
+from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryGradient, AuxiliaryTask, GradientNorms
 from rlreps.agents.keys import Use, key_for
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import (
@@ -258,30 +258,30 @@ class DQN:
         learner, replay, options = state.learner, state.replay, self.options
         batch, steps = options.batch_size, options.n_step
         drawn = draw_transitions(value_key, replay, count, batch, steps, options.discount)
-        task, side = self.auxiliary, None
+        task, added = self.auxiliary, None
         if task is not None:
             rows = draw(auxiliary_key, replay, count, task.sequences, task.length)
             targets = self.target_params(learner)
-            side = task.gradient(
+            added = task.gradient(
                 self.network, learner.params, targets, rows, learner.auxiliary, loss_key
             )
-        learner, metrics = self.update(learner, drawn, side)
+        learner, metrics = self.update(learner, drawn, added)
         return state._replace(learner=learner), metrics
 
     def update(
-        self, state: DQNState, drawn: NStepTransitions, side: SideGradient | None = None
+        self, state: DQNState, drawn: NStepTransitions, auxiliary: AuxiliaryGradient | None = None
     ) -> tuple[DQNState, Metrics]:
         """Take one step of the optimizer.
 
         Args:
             state: What the agent has learned.
             drawn: The transitions, [b, ...].
-            side: The auxiliary task's gradient, if there is a task.
+            auxiliary: The auxiliary task's gradient, if there is a task.
 
         Returns:
             The new state, and metrics.
         """
-        gradients, norms, metrics = self.gradients(state, drawn, side)
+        gradients, norms, metrics = self.gradients(state, drawn, auxiliary)
         split, options = self.network.split, self.options
         learned, fixed = split(state.params)
         learned, optimizer_state = optimizer_step(
@@ -294,26 +294,26 @@ class DQN:
             lambda new, old: share * new + (1.0 - share) * old, learned, state.target_params
         )
         params = self.network.joined(learned, fixed)
-        auxiliary = state.auxiliary if side is None else side.state
-        return DQNState(params, target_params, optimizer_state, auxiliary, norms, updates), metrics
+        kept = state.auxiliary if auxiliary is None else auxiliary.state
+        return DQNState(params, target_params, optimizer_state, kept, norms, updates), metrics
 
     def gradients(
-        self, state: DQNState, drawn: NStepTransitions, side: SideGradient | None = None
+        self, state: DQNState, drawn: NStepTransitions, auxiliary: AuxiliaryGradient | None = None
     ) -> tuple[Params, Any, Metrics]:
         """Compute the joint gradient, its norms and metrics; arguments as for ``update``."""
         target_params = self.target_params(state)
 
         def value_loss(params: Params) -> Array:
-            errors, delta = self.errors(params, target_params, drawn), self.options.huber_delta
+            errors, delta = self.td_errors(params, target_params, drawn), self.options.huber_delta
             if delta is None:
                 return jnp.mean(optax.l2_loss(errors))
             return jnp.mean(optax.huber_loss(errors, delta=delta))
 
         loss, gradients = jax.value_and_grad(value_loss)(state.params)
         metrics = {"value_loss": loss}
-        if side is None:
+        if auxiliary is None:
             return gradients, state.norms, metrics
-        joint, norms, reported = side.added_to(gradients, state.norms, self.auxiliary_options)
+        joint, norms, reported = auxiliary.added_to(gradients, state.norms, self.auxiliary_options)
         return joint, norms, {**metrics, **reported}
 
     def target_params(self, state: DQNState) -> Params:
@@ -321,8 +321,8 @@ class DQN:
         # XLA computes the fixed parts of both networks once, since they are the same arrays.
         return self.network.joined(state.target_params, self.network.split(state.params)[1])
 
-    def errors(self, params: Params, target_params: Params, drawn: NStepTransitions) -> Array:
-        """Compute temporal-difference errors [b] of transitions [b, ...]."""
+    def td_errors(self, params: Params, target_params: Params, drawn: NStepTransitions) -> Array:
+        """Compute the targets, and the temporal-difference errors [b] of transitions [b, ...]."""
         import rlax  # Takes a second to import, and only the extra ``agents`` installs it.
 
         options = self.options

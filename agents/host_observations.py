@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlreps.encoders import channels_first
 from rlreps.errors import InputError
 from rlreps.typing import DoubleArray
-from rlreps.worlds.gymnax_adapter import LARGEST_RANGE, scale_of
+from rlreps.worlds.from_gymnax import LARGEST_RANGE, scale_of
 
 HostInputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 """Observations that agents see: float32, or bytes, which a Q-network divides by 255."""

@@ -29,8 +29,8 @@ from rlreps.agents.config import (
     require_memory_for_agents,
 )
 from rlreps.agents.dqn import DQN, Acting, AgentState
+from rlreps.agents.host_environments import HostEnvironments, HostStep
 from rlreps.agents.host_observations import HostInputs
-from rlreps.agents.hosts import HostEnvironments, HostStep
 from rlreps.agents.keys import Use, environment_seed
 from rlreps.agents.program import AgentProgram
 from rlreps.envs.core import TimeStep, observation_struct

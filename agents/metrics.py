@@ -22,8 +22,8 @@ from rlreps.agents.config import (
     load_compiled_environment,
     load_puddle_world,
 )
+from rlreps.agents.host_environments import HostEnvironments
 from rlreps.agents.host_observations import HostInputs
-from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.network import QNetwork
 from rlreps.envs import arena_settings, load_arena
 from rlreps.envs.core import Environment, step_or_reset

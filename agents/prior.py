@@ -20,7 +20,7 @@ from rlreps.losses.base import Params
 from rlreps.numerics import as_inputs
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.representation import SuccessorRepresentation
-from rlreps.successor.fitting.tasks import Task
+from rlreps.successor.fitting.rewards import Task
 
 _BELOW = 0.01
 """Distance of untried actions below the smallest value, as a share of the range of values."""

@@ -20,7 +20,7 @@ from rlreps.agents.features import WithFitted, refit
 from rlreps.errors import TrainingDivergedError
 from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import make_keys
-from rlreps.training.loop import Figures, Program
+from rlreps.training.loop import Numbers, Program
 
 _NARROWEST, _WIDEST = 0.02, 100.0
 """Ranges of a coordinate that networks learn from without further scaling."""
@@ -105,7 +105,7 @@ class AgentProgram(Program[AgentState]):
         learner = fresh.learner._replace(params=params, target_params=target_params)
         return self.put(fresh._replace(learner=learner))
 
-    def advance(self, state: AgentState, step: int, count: int) -> tuple[AgentState, Figures]:
+    def advance(self, state: AgentState, step: int, count: int) -> tuple[AgentState, Numbers]:
         """Let every agent act and learn for a while; the state passed in cannot be used again.
 
         Args:
@@ -147,7 +147,7 @@ class AgentProgram(Program[AgentState]):
             training_return = total / episodes
         return state, {**means, "episodes": episodes, "training_return": training_return}
 
-    def evaluate(self, state: AgentState, step: int) -> tuple[AgentState, Figures]:
+    def evaluate(self, state: AgentState, step: int) -> tuple[AgentState, Numbers]:
         """Compute mean returns of greedy episodes and all measures, [seeds] each."""
         returns = np.asarray(self.play(state, step), np.float64).mean(axis=1)
         measures = {} if self.measure is None else self.measure(state.learner.params["torso"])

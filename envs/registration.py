@@ -32,8 +32,8 @@ def register() -> None:
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 id=env_id,
-                entry_point="rlreps.envs.gymnasium_adapter:PuddleWorldEnv",
-                vector_entry_point="rlreps.envs.gymnasium_adapter:PuddleWorldVectorEnv",
+                entry_point="rlreps.envs.to_gymnasium:PuddleWorldEnv",
+                vector_entry_point="rlreps.envs.to_gymnasium:PuddleWorldVectorEnv",
                 max_episode_steps=limit,
                 kwargs=arguments,
             )

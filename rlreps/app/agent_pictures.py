@@ -17,7 +17,7 @@ from PIL import Image
 
 from rlreps.agents.config import AgentConfig, load_compiled_environment, load_puddle_world
 from rlreps.agents.dqn import DQN
-from rlreps.agents.hosts import HostEnvironments
+from rlreps.agents.host_environments import HostEnvironments
 from rlreps.agents.keys import Use, evaluation_seeds, key_for
 from rlreps.agents.metrics import COMPONENTS, default_ground_truth
 from rlreps.app.agent_report import CURVES, learning_curves

@@ -26,7 +26,7 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Learner, evaluation
 from rlreps.training.config import METHODS, TrainingConfig
-from rlreps.training.stored import describe_matrix, ground_truth_for, learner_for
+from rlreps.training.on_store import describe_matrix, ground_truth_for, learner_for
 
 OBSERVATION = "observation"
 """Key of a fit's provenance for the observation in PuddleWorld data."""

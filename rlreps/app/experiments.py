@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from rlreps.app.command import command_class
+from rlreps.app.command_options import command_class
 from rlreps.app.job import takes
 from rlreps.experiments import EXPERIMENTS
 from rlreps.study.experiment import StudyRun

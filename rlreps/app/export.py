@@ -30,13 +30,13 @@ from rlreps.numerics import as_inputs, matmul
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import to_probabilities
-from rlreps.successor.fitting.networks import NetworkBasis
+from rlreps.successor.fitting.network_basis import NetworkBasis
 from rlreps.successor.fitting.observed import Flattened
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training.config import METHODS, make_learner
-from rlreps.training.stored import ground_truth_for
+from rlreps.training.on_store import ground_truth_for
 
 PROGRAM, WEIGHTS, DESCRIPTION = "encoder.jax", "encoder.safetensors", "encoder.json"
 

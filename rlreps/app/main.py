@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rlreps import __version__
+from rlreps.app.commands import COMMANDS, every_command
 from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError, printable, reason_of
 from rlreps.runs.machine import (
     end_at_signals,
@@ -24,88 +25,6 @@ from rlreps.runs.machine import (
     keep_lapack_to_one_thread,
     quieten_libraries,
 )
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "quickstart": (
-        "study.quickstart:quickstart",
-        "Run the whole pipeline: ground truth to report.",
-    ),
-    "successor generate": (
-        "app.generation:generate",
-        "Compute a successor measure, or continue it.",
-    ),
-    "successor info": ("app.stores:info", "Describe a store and its distance from the truth."),
-    "successor verify": ("app.stores:verify", "Read a store back and check every block."),
-    "successor compare": (
-        "app.stores:compare",
-        "Compare the leading components of two stores.",
-    ),
-    "worlds list": ("app.worlds:list_worlds", "List the worlds that can be built."),
-    "worlds build": ("app.worlds:build_world", "Build a world into the cache, or a file."),
-    "worlds info": ("app.worlds:describe_world", "Describe a world: states, values, spectrum."),
-    "worlds truth": (
-        "app.worlds:save_truth",
-        "Store the successor measure of a policy in a world.",
-    ),
-    "worlds sample": (
-        "app.worlds:sample_world",
-        "Store sampled successor features of a game too large to enumerate.",
-    ),
-    "svd": ("app.stores:svd", "Compute the principal subspace of a store."),
-    "train": ("app.jobs.train:Train", "Train an encoder on a store."),
-    "train-live": (
-        "app.jobs.train_live:TrainLive",
-        "Train an encoder on fresh rollouts, without a matrix.",
-    ),
-    "sweep": ("study.sweep:sweep", "Train at every point of a grid and gather one table."),
-    "fit": ("app.jobs.fit:FitData", "Fit successor features to transitions of your own."),
-    "audit": (
-        "app.jobs.audit:AuditFeatures",
-        "Measure features of any network against a ground truth.",
-    ),
-    "benchmark": (
-        "app.experiments:benchmark",
-        "Compare objectives with each other and the truth.",
-    ),
-    "evaluate": (
-        "app.evaluate:evaluate_run",
-        "Measure a trained encoder against a ground truth.",
-    ),
-    "export": (
-        "app.export:export_run",
-        "Write a trained encoder for JAX and PyTorch without rlreps.",
-    ),
-    "compare": ("study.compare:print_comparison", "Compare finished runs with the first of them."),
-    "agent train": (
-        "app.jobs.agents:TrainAgents",
-        "Train agents, with an auxiliary task or without.",
-    ),
-    "agent evaluate": (
-        "app.jobs.agents:evaluate_agents",
-        "Play greedy episodes and measure the torsos.",
-    ),
-    "agent render": (
-        "app.agent_pictures:render_agents",
-        "Draw an episode, policy, components and curves.",
-    ),
-    "plot env": ("app.figures:draw_environment", "Draw an arena."),
-    "plot components": (
-        "app.figures:draw_components",
-        "Draw principal components, true and learned.",
-    ),
-    "plot coverage": ("app.figures:draw_coverage", "Draw where the data of a fit were."),
-    "plot spectrum": ("app.figures:draw_spectrum", "Draw the singular values of a store."),
-    "plot curves": ("app.figures:draw_curves", "Draw the learning curves of training runs."),
-    "explore": (
-        "explore.build:explore",
-        "Write an interactive page of a successor measure.",
-    ),
-}
-"""Command → (module of rlreps:job or function, summary). Modules load when they are called.
-
-A function that returns a job is a command that runs it. A module's ``CHOICES`` say how the user
-chooses the class of a field, ``NAMES`` how options are named, ``NEEDS`` which option others need.
-"""
 
 _NO_CACHE, _QUIET = "--no-cache", "--quiet"
 """Options of every command."""
@@ -172,7 +91,7 @@ def parse_command(words: list[str]) -> Any:
     if words == ["--version"]:
         print(f"rlreps {__version__}")
         return None
-    commands = _commands()
+    commands = every_command()
     for length in (2, 1):
         name = " ".join(words[:length])
         if len(words) >= length and name in commands:
@@ -202,7 +121,7 @@ def _parse(name: str, place: str, arguments: Sequence[str]) -> Any:
     if name.startswith("agent ") or (experiment is not None and experiment.one_lapack_thread):
         # These programs factorise small matrices in every update. JAX is not loaded yet.
         keep_lapack_to_one_thread()
-    from rlreps.app.command import command_class
+    from rlreps.app.command_options import command_class
     from rlreps.app.options import parse
 
     module = importlib.import_module(f"rlreps.{home}")
@@ -219,21 +138,6 @@ def _run(command: Any, quiet: bool) -> None:
     shared = together(command.processes) if hasattr(command, "processes") else nullcontext()
     with shared, hidden(quiet or process_index() > 0):
         command.run()
-
-
-def _commands() -> Mapping[str, tuple[str, str]]:
-    """List every command, experiments included."""
-    from rlreps.experiments import EXPERIMENTS
-
-    listed = {
-        f"experiment {name}": (
-            f"app.experiments:{name}",
-            f"{entry.description} ({entry.paper})",
-        )
-        for name, entry in EXPERIMENTS.items()
-        if name not in COMMANDS
-    }
-    return {**COMMANDS, **listed}
 
 
 def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:

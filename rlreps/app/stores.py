@@ -12,13 +12,10 @@ from rlreps.runs import processes as share
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
+from rlreps.successor.truth.noise_floor import sampling_error
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.estimates import open_estimates
-from rlreps.successor.truth.stored_subspace import (
-    DEFAULT_DECOMPOSITION,
-    principal_subspace,
-    sampling_error,
-)
+from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, principal_subspace
 
 CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 

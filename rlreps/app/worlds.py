@@ -17,8 +17,8 @@ from rlreps.agents.config import (
     describe_environment,
     load_compiled_environment,
 )
+from rlreps.agents.host_environments import make_environment
 from rlreps.agents.host_observations import map_observations
-from rlreps.agents.hosts import make_environment
 from rlreps.app.job import Printed
 from rlreps.app.jobs.agents import load_agent_config, load_agents
 from rlreps.app.options import Choice, Switch

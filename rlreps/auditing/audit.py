@@ -75,7 +75,7 @@ def audit(
         seed: Seed of halves, held-out episodes, labelled states and random rewards.
 
     Returns:
-        The audit; ``lines`` has its verdict in words.
+        The audit; ``lines`` has its findings in words.
 
     Raises:
         InputError: For features of another shape or with entries that are not finite, a function

@@ -158,7 +158,7 @@ def find_aliases(
     Two states are aliased if their features are closer than a neighbour in the truth typically is
     and closer than a hundredth of the median distance, but their truths farther apart than a fifth
     of the median distance. Of the truth, pass as many leading components as features of this rank
-    can hold, and as the verdict speaks of: later ones are visits of single states to themselves,
+    can hold, and as findings speak of: later ones are visits of single states to themselves,
     by which all states are far apart. So no states are aliased in the leading components alone.
 
     Args:

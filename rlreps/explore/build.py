@@ -10,9 +10,9 @@ import scipy.sparse
 
 from rlreps.errors import require, require_positive
 from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
-from rlreps.explore.map_cells import POINTS, count_moves, find_cells, make_cells
 from rlreps.explore.page import Arrays, MapGrid, render_page, round_numbers
 from rlreps.explore.runs import add_run, find_sources, is_released
+from rlreps.explore.shown_states import POINTS, count_moves, find_cells, make_cells
 from rlreps.files import require_output, write_atomically
 from rlreps.plotting.puddle_world import ACTIONS, ARROWS
 from rlreps.runs.folder import RunFolder
@@ -22,6 +22,7 @@ from rlreps.subspace.svd import DEFAULT_RANK, PrincipalSubspace, RandomizedSVD
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.settings import TransitionSettings
 from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.noise_floor import sampling_error
 from rlreps.successor.truth.released import load
 from rlreps.successor.truth.states import (
     environment_of,
@@ -32,8 +33,8 @@ from rlreps.successor.truth.states import (
 from rlreps.successor.truth.store import STORE, MatrixStore, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.store.estimates import open_estimates
-from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace, sampling_error
-from rlreps.training.stored import describe_matrix
+from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace
+from rlreps.training.on_store import describe_matrix
 
 _MOST_ROWS_KEPT = 1600
 """Largest number of states for which the page holds the whole matrix, with 16 bits per entry."""
@@ -173,7 +174,7 @@ def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page
 def _make_released_page(name: str, components: int) -> _Page:
     """Gather the page of a released truth, whose rows come from the transition method."""
     # Deferred: the transition method's imports take longer than everything else.
-    from rlreps.successor.measure.kernels.estimator import TransitionEstimator
+    from rlreps.successor.measure.transition_kernels.estimator import TransitionEstimator
 
     truth = load(name)
     settings, environment = truth.settings, environment_of(truth.settings)

@@ -14,9 +14,9 @@ from rlreps.app.evaluate import (
     trained_elsewhere,
     trained_store,
 )
-from rlreps.app.figures import labelled, rotated
 from rlreps.app.jobs.train import KIND as TRAIN
 from rlreps.app.jobs.train_live import KIND as LIVE
+from rlreps.app.plots import labelled, rotated
 from rlreps.errors import InputError, require
 from rlreps.explore.page import Arrays, MapGrid
 from rlreps.files import read_array
@@ -27,7 +27,7 @@ from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import released_names
 from rlreps.successor.truth.store import STORE, find_store
-from rlreps.training.stored import recorded_features
+from rlreps.training.on_store import recorded_features
 
 
 def find_sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:

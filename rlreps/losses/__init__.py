@@ -6,7 +6,7 @@ each class in ``PAIR_OBJECTIVES`` states its optimum.
 
 from rlreps.batch import Batch, Clip, Population
 from rlreps.config import registry
-from rlreps.losses.base import Encode, Metrics, Objective, two_weight_loss
+from rlreps.losses.base import Encode, Metrics, Objective
 from rlreps.losses.contrastive import InfoNCE, TDInfoNCE
 from rlreps.losses.cumulant_differences import CumulantDifferences
 from rlreps.losses.danskin import DanskinEmpirical, DanskinLissa, Naive
@@ -18,6 +18,7 @@ from rlreps.losses.least_squares import LargeBatch, Oracle
 from rlreps.losses.low_rank import NestedLora, SpectralContrastive, TDLowRank
 from rlreps.losses.orbital import NeuralEigenfunctions, OrbitalMinimization
 from rlreps.losses.spectral import Spin
+from rlreps.losses.two_weights import two_weight_loss
 
 OBJECTIVES: dict[str, type[Objective]] = registry(
     DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin

@@ -10,9 +10,10 @@ from jax import Array, lax
 from rlreps.batch import Batch
 from rlreps.config import configurable, interval, positive, size
 from rlreps.cumulants import Cumulants, RandomIndicators
-from rlreps.losses.base import Encode, Metrics, Params, two_weight_loss
+from rlreps.losses.base import Encode, Metrics, Params
 from rlreps.losses.least_squares import least_squares_weights
 from rlreps.losses.pairs import TowardsAverages
+from rlreps.losses.two_weights import two_weight_loss
 from rlreps.numerics import DecayedMean, matmul
 
 

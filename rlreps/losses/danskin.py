@@ -2,7 +2,7 @@
 
 The gradient of L(Φ) is a product of two functions of W*. Independent unbiased estimates ŵ, ŵ' of
 the same column make ŵ'(φᵀŵ − ψ) an unbiased estimate of the gradient. If one estimate is used twice
-(``Naive``), its variance biases the gradient.
+(``Naive``), its variance biases the gradient. ``two_weights.two_weight_loss`` makes the gradient.
 """
 
 import abc
@@ -16,15 +16,8 @@ from jax import Array, lax
 from rlreps.batch import Batch
 from rlreps.config import configurable, interval, positive
 from rlreps.errors import require
-from rlreps.losses.base import (
-    Encode,
-    Metrics,
-    Objective,
-    Params,
-    empirical_weights,
-    mean_product,
-    two_weight_loss,
-)
+from rlreps.losses.base import Encode, Metrics, Objective, Params
+from rlreps.losses.two_weights import empirical_weights, mean_product, two_weight_loss
 from rlreps.numerics import DecayedMean, matmul, take_rows
 from rlreps.subspace.inverse_covariance import lissa
 from rlreps.subspace.linalg import inverse_cholesky_factor

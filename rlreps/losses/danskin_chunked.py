@@ -33,15 +33,8 @@ from jax import Array, lax
 from rlreps.batch import Batch
 from rlreps.config import configurable, interval, positive
 from rlreps.errors import require
-from rlreps.losses.base import (
-    Encode,
-    Metrics,
-    Objective,
-    Params,
-    regularised,
-    require_tasks,
-    with_gradient_of,
-)
+from rlreps.losses.base import Encode, Metrics, Objective, Params, require_tasks, with_gradient_of
+from rlreps.losses.two_weights import regularised
 from rlreps.numerics import DecayedMean, matmul, take_rows
 from rlreps.subspace.inverse_covariance import chunked_lissa
 from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step

@@ -12,7 +12,8 @@ from jax import Array, lax
 from rlreps.batch import Batch
 from rlreps.config import configurable, interval, size
 from rlreps.errors import InputError
-from rlreps.losses.base import Encode, Metrics, Objective, Params, mean_product, two_weight_loss
+from rlreps.losses.base import Encode, Metrics, Objective, Params
+from rlreps.losses.two_weights import mean_product, two_weight_loss
 from rlreps.numerics import matmul, optimizer_step
 
 

@@ -14,9 +14,10 @@ from jax import Array, lax
 
 from rlreps.batch import Batch
 from rlreps.config import configurable, interval
-from rlreps.losses.base import Encode, Metrics, Params, two_weight_loss
+from rlreps.losses.base import Encode, Metrics, Params
 from rlreps.losses.least_squares import least_squares_weights
 from rlreps.losses.pairs import PairObjective, TowardsAverages, scales
+from rlreps.losses.two_weights import two_weight_loss
 from rlreps.numerics import DecayedMean, matmul
 
 _VARIANCE = 1e-4

@@ -10,16 +10,8 @@ from jax import Array, lax
 from rlreps.batch import Batch
 from rlreps.config import configurable, interval
 from rlreps.errors import require, require_choice, require_positive
-from rlreps.losses.base import (
-    Encode,
-    Metrics,
-    Objective,
-    Params,
-    empirical_weights,
-    mean_product,
-    regularised,
-    two_weight_loss,
-)
+from rlreps.losses.base import Encode, Metrics, Objective, Params
+from rlreps.losses.two_weights import empirical_weights, mean_product, regularised, two_weight_loss
 from rlreps.numerics import DecayedMean, matmul, take_rows
 from rlreps.subspace.linalg import solve_positive_definite
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.app.figures import draw_curves, labelled
 from rlreps.app.job import Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs import train_live as live
+from rlreps.app.plots import draw_curves, labelled
 from rlreps.errors import require
 from rlreps.files import require_free, write_atomically
 from rlreps.formatting import format_number
@@ -32,11 +32,11 @@ from rlreps.stats import (
     welch_error,
     welch_interval,
 )
-from rlreps.study.final_figures import (
+from rlreps.study.final_values import (
     MEASURES,
     RETURN,
     VALUE,
-    FinalFigures,
+    FinalValues,
     Result,
     read_results,
 )
@@ -74,7 +74,7 @@ class Comparison:
     rows: Sequence[Mapping[str, Any]]
     seeds: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
-    runs: Sequence[FinalFigures]
+    runs: Sequence[FinalValues]
 
     def lines(self) -> list[str]:
         """Return a verdict in words for each difference from the first result."""
@@ -246,7 +246,7 @@ def _numbers(curves: Mapping[str, np.ndarray], seed: int, point: int) -> dict[st
     return {name.replace("_", " "): [float(each[seed, point])] for name, each in curves.items()}
 
 
-def _rows(runs: Sequence[FinalFigures]) -> list[dict[str, Any]]:
+def _rows(runs: Sequence[FinalValues]) -> list[dict[str, Any]]:
     """Return the rows of a comparison, with p-values and effects for the number of differences."""
     first = runs[0]
     pairs = [(run, name) for name in MEASURES for run in runs if name in run.measures]
@@ -259,11 +259,11 @@ def _rows(runs: Sequence[FinalFigures]) -> list[dict[str, Any]]:
     return rows
 
 
-def _comparable(run: FinalFigures, first: FinalFigures, name: str) -> bool:
+def _comparable(run: FinalValues, first: FinalValues, name: str) -> bool:
     return run is not first and name in first.measures and not run.differences_from(first)
 
 
-def _row(run: FinalFigures, first: FinalFigures, name: str, level: float) -> dict[str, Any]:
+def _row(run: FinalValues, first: FinalValues, name: str, level: float) -> dict[str, Any]:
     """Return the row of a run and measure, with a p-value that is not corrected yet."""
     sample, mean = run.measures[name], run.measures[name].interval
     if name in POSSIBLE:
@@ -309,7 +309,7 @@ def _judge(row: Mapping[str, Any]) -> str:
     return f"cannot be told{detectable} from that of"
 
 
-def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
+def _notes(run: FinalValues, first: FinalValues) -> list[str]:
     notes = []
     if run.diverged:
         notes.append(

@@ -13,14 +13,11 @@ from rlreps.runs.folder import RunFolder
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.methods import SuccessorMeasure
 from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.noise_floor import SamplingError, sampling_error
 from rlreps.successor.truth.store import STORE
 from rlreps.successor.truth.store.estimates import open_estimates
-from rlreps.successor.truth.stored_subspace import (
-    DEFAULT_DECOMPOSITION,
-    SamplingError,
-    sampling_error,
-)
-from rlreps.training.stored import ground_truth_for
+from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION
+from rlreps.training.on_store import ground_truth_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +73,7 @@ def own_ground_truth(
         return OwnGroundTruth(path, truth, pending.result())
 
 
-def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
+def generation_record(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
     """Return the ground truth's time, summed over a run's resumptions, and its transitions if any.
 
     A killed process leaves blocks but records no time, so the rate leaves its transitions out.

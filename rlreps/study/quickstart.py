@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from rlreps import plotting
-from rlreps.app.figures import plot_distances, plot_learned_components
 from rlreps.app.job import Context, Job, Printed, run_job
 from rlreps.app.jobs.train import Train
+from rlreps.app.plots import plot_distances, plot_learned_components
 from rlreps.config import as_json
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
@@ -28,7 +28,7 @@ from rlreps.runs.workers import map_names
 from rlreps.study.figures import Shown, save
 from rlreps.study.ground_truths import (
     OwnGroundTruth,
-    generation_figures,
+    generation_record,
     own_ground_truth,
 )
 from rlreps.subspace import RandomizedSVD
@@ -177,7 +177,7 @@ class Quickstart(Job[Findings]):
         principal, error = ground.truth.principal, ground.error
         assert error is not None  # The matrix is sampled.
         truth = {
-            **generation_figures(folder, config.successor),
+            **generation_record(folder, config.successor),
             "store": str(ground.path),
             "bins": config.successor.bins,
             "singular_values": principal.singular_values.tolist(),

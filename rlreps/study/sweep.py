@@ -50,7 +50,7 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.training import Learner, stack
 from rlreps.training.config import TrainingConfig
-from rlreps.training.stored import (
+from rlreps.training.on_store import (
     describe_matrix,
     ground_truth_for,
     learner_for,

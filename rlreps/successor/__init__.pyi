@@ -1,13 +1,13 @@
+from .fitting.config import FitConfig as FitConfig
+from .fitting.config import LeastSquaresFit as LeastSquaresFit
+from .fitting.config import TemporalDifferences as TemporalDifferences
 from .fitting.data import Transitions as Transitions
 from .fitting.fit import fit as fit
 from .fitting.held_out import discounted_sums as discounted_sums
-from .fitting.methods import FitConfig as FitConfig
-from .fitting.methods import LeastSquaresFit as LeastSquaresFit
-from .fitting.methods import TemporalDifferences as TemporalDifferences
 from .fitting.quality import Quality as Quality
 from .fitting.representation import Scaling as Scaling
 from .fitting.representation import SuccessorRepresentation as SuccessorRepresentation
-from .fitting.tasks import Task as Task
+from .fitting.rewards import Task as Task
 from .fitting.wrapper import PotentialShaping as PotentialShaping
 from .fitting.wrapper import RepresentationObservation as RepresentationObservation
 from .measure.chains import MarkovChain as MarkovChain
@@ -15,8 +15,6 @@ from .measure.chains import environment_chain as environment_chain
 from .measure.chains import puddle_world_chain as puddle_world_chain
 from .measure.grids import BoxGrid as BoxGrid
 from .measure.grids import Grid as Grid
-from .measure.kernels.actions import cell_moves as cell_moves
-from .measure.kernels.estimator import TransitionEstimator as TransitionEstimator
 from .measure.methods import METHODS as METHODS
 from .measure.methods import MonteCarlo as MonteCarlo
 from .measure.methods import SuccessorMeasure as SuccessorMeasure
@@ -25,8 +23,11 @@ from .measure.monte_carlo import RowSampler as RowSampler
 from .measure.rows import RowEstimates as RowEstimates
 from .measure.settings import RolloutSettings as RolloutSettings
 from .measure.settings import TransitionSettings as TransitionSettings
+from .measure.transition_kernels.actions import cell_moves as cell_moves
+from .measure.transition_kernels.estimator import TransitionEstimator as TransitionEstimator
 from .truth.ground_truth import GroundTruth as GroundTruth
 from .truth.ground_truth import load_ground_truth as load_ground_truth
+from .truth.noise_floor import sampling_error as sampling_error
 from .truth.released import load as load
 from .truth.released import released_names as released_names
 from .truth.save_matrix import save_matrix as save_matrix
@@ -36,4 +37,3 @@ from .truth.store import open_estimates as open_estimates
 from .truth.store import open_store as open_store
 from .truth.store import verify as verify
 from .truth.stored_subspace import principal_subspace as principal_subspace
-from .truth.stored_subspace import sampling_error as sampling_error

@@ -2,6 +2,8 @@ from .config import TrainingConfig as TrainingConfig
 from .config import make_learner as make_learner
 from .evaluation import evaluate_features as evaluate_features
 from .loop import Finished as Finished
+from .on_store import learner_for as learner_for
+from .on_store import stored_problem as stored_problem
 from .optimizers import SCHEDULES as SCHEDULES
 from .optimizers import GivenOptimizer as GivenOptimizer
 from .optimizers import Optimizer as Optimizer
@@ -12,8 +14,6 @@ from .population import TrainingResult as TrainingResult
 from .population import stack as stack
 from .population import train as train
 from .population import train_population as train_population
-from .stored import learner_for as learner_for
-from .stored import stored_problem as stored_problem
 from .update import ChunkReport as ChunkReport
 from .update import Learner as Learner
 from .update import TrainState as TrainState

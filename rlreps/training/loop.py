@@ -32,7 +32,7 @@ _LEAST_SECONDS, _REST = 1.0, 19.0
 """After a checkpoint no other is written for a second, and for 19 times as long as writing it took:
 on a GPU, they took a quarter of a training's time. The last one is always written."""
 
-Figures = Mapping[str, Any]
+Numbers = Mapping[str, Any]
 """Name → a number, or one for each run, [runs]."""
 
 
@@ -44,7 +44,7 @@ class Program(abc.ABC, Generic[State]):
         """Return the state before the first step."""
 
     @abc.abstractmethod
-    def advance(self, state: State, step: int, count: int) -> tuple[State, Figures]:
+    def advance(self, state: State, step: int, count: int) -> tuple[State, Numbers]:
         """Make the steps ``step`` … ``step + count - 1``, and return their report.
 
         The loop times this call, so return only when the steps are done.
@@ -55,7 +55,7 @@ class Program(abc.ABC, Generic[State]):
         """
 
     @abc.abstractmethod
-    def evaluate(self, state: State, step: int) -> tuple[State, Figures]:
+    def evaluate(self, state: State, step: int) -> tuple[State, Numbers]:
         """Measure a state, and return it, unchanged or without the members that diverged."""
 
     def prepare(self, state: State, count: int) -> None:
@@ -145,7 +145,7 @@ def run(
         said, history, next_save = "", list[dict[str, Any]](), -math.inf
         prepared: set[int] = set()
 
-        def record(metrics: Figures) -> State:
+        def record(metrics: Numbers) -> State:
             measured, figures = program.evaluate(state, step)
             found = {"step": step, "seconds": round(seconds, 3)}
             for name, value in {**metrics, **figures}.items():

@@ -26,7 +26,7 @@ from rlreps.runs.metrics_log import Logger
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
-from rlreps.training.loop import Figures, Finished, Program, run
+from rlreps.training.loop import Finished, Numbers, Program, run
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.update import ChunkReport, Learner, TrainState, Updates, all_zero, zero_unless
 
@@ -159,7 +159,7 @@ class Members(Program[TrainState]):
         arguments = (state, self._source, self._seeds, self._numbers)
         self.compiled[count] = compile_once(spread, *arguments, donate_argnums=0)
 
-    def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
+    def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Numbers]:
         state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
         report = jax.device_get(self._placement.collect(report))  # Waits for the whole chunk.
         bad_steps = report.bad_step
@@ -175,7 +175,7 @@ class Members(Program[TrainState]):
                 )
         return state, report.metrics
 
-    def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
+    def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Numbers]:
         if self._observe is not None:
 
             def first() -> Params:

@@ -19,9 +19,9 @@ from rlreps.envs import load_arena
 from rlreps.errors import InputError, require, require_choice, require_positive
 from rlreps.runs.machine import cache_folder
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels.actions import SAMPLES, cell_moves
+from rlreps.successor.measure.transition_kernels.actions import SAMPLES, cell_moves
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-from rlreps.worlds.gymnax_adapter import gymnax_environment
+from rlreps.worlds.from_gymnax import gymnax_environment
 from rlreps.worlds.world import World
 
 View: TypeAlias = Literal["image", "agent", "grid"]

@@ -31,7 +31,7 @@ from rlreps.successor.truth.save_matrix import create_matrix
 from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-from rlreps.worlds.saved_states import SavedStates
+from rlreps.worlds.rollouts import SavedStates
 from rlreps.worlds.settings import StateSampling
 from rlreps.worlds.tables import as_observations
 

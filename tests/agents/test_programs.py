@@ -23,7 +23,7 @@ from rlreps.agents import (
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import load_puddle_world
-from rlreps.agents.hosts import HostEnvironments
+from rlreps.agents.host_environments import HostEnvironments
 from rlreps.agents.keys import Use, evaluation_seeds, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import (

@@ -10,7 +10,7 @@ import shapely
 from rlreps.envs import ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels.matrix import one_step
+from rlreps.successor.measure.transition_kernels.matrix import one_step
 
 INTEGRATION = pytest.mark.integration
 MAZES = ("five_corridors", "spiral", "four_rooms", "two_room")

@@ -29,7 +29,7 @@ MACHINERY = {"tyro", "rich", "matplotlib", "orbax", "PIL"}
 # Agents act in worlds; environments may be rolled out from sources upwards.
 LEVEL |= {"agents": 4, "envs": 2, "data": 2}
 # The command line lists experiments.
-LEVEL |= dict.fromkeys(("app.main", "app.experiments"), LEVEL["__main__"])
+LEVEL |= dict.fromkeys(("app.main", "app.commands", "app.experiments"), LEVEL["__main__"])
 # Fits train networks and keep folders: they stand above the measure's mathematics.
 LEVEL |= {"successor.fitting": 3}
 LEVEL |= {f"successor.fitting.{part}": 2 for part in ("data", "columns", "recording")}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AgentConfig
-from rlreps.app.main import COMMANDS
+from rlreps.app.commands import COMMANDS
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
 from rlreps.experiments.datasets import read_idx

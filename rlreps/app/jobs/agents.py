@@ -18,8 +18,8 @@ from rlreps.agents.config import (
     require_memory_for_agents,
 )
 from rlreps.agents.dqn import DQN, AgentState
+from rlreps.agents.host_environments import reaches_out
 from rlreps.agents.host_program import make_agent_for, make_program
-from rlreps.agents.hosts import reaches_out
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.prior import Prior
 from rlreps.agents.program import AgentProgram

@@ -139,7 +139,7 @@ class AuditFeatures(Job[Audit]):
         }
 
     def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
-        """Yield the verdict in words, and the report's path."""
+        """Yield the findings in words, and the report's path."""
         yield from summary["lines"]
         yield f"wrote {summary['report']}"
 

@@ -25,9 +25,9 @@ from rlreps.plotting import plot_fit, save_figure
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.fitting.config import FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import Fit
-from rlreps.successor.fitting.methods import FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
 
@@ -97,7 +97,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
         size = 4 * steps * seen.size * seen.dtype.itemsize
         require_memory(f"{steps:,} transitions of observations {seen.shape}", size)
         return Transitions.collect(world, steps=steps, seed=seed)
-    from rlreps.agents.hosts import make_environment  # A file does not need it.
+    from rlreps.agents.host_environments import make_environment  # A file does not need it.
 
     with contextlib.closing(make_environment(name, seed)) as environment:
         return Transitions.collect(environment, steps=steps, seed=seed)

@@ -19,7 +19,7 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Learner, evaluation
 from rlreps.training.config import TrainingConfig
-from rlreps.training.stored import (
+from rlreps.training.on_store import (
     Problem,
     describe_matrix,
     feature_record,

@@ -32,7 +32,7 @@ from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.stored_subspace import centred
 from rlreps.training import Learner
 from rlreps.training.config import TrainingConfig, make_learner
-from rlreps.training.stored import Problem
+from rlreps.training.on_store import Problem
 
 KIND = "train-live"
 

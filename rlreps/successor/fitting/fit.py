@@ -18,12 +18,7 @@ from rlreps.successor.fitting.behaviour import (
     GivenBehaviour,
     estimate_behaviour,
 )
-from rlreps.successor.fitting.data import Transitions, as_transitions
-from rlreps.successor.fitting.factors import decompose
-from rlreps.successor.fitting.forward_backward import ForwardBackward
-from rlreps.successor.fitting.held_out import measure_quality
-from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps, describe_left_out
-from rlreps.successor.fitting.methods import (
+from rlreps.successor.fitting.config import (
     BehaviourName,
     FitConfig,
     LeastSquaresFit,
@@ -31,13 +26,19 @@ from rlreps.successor.fitting.methods import (
     describe_options,
     resolve,
 )
-from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
+from rlreps.successor.fitting.data import Transitions, as_transitions
+from rlreps.successor.fitting.factors import decompose
+from rlreps.successor.fitting.forward_backward import ForwardBackward
+from rlreps.successor.fitting.held_out import measure_quality
+from rlreps.successor.fitting.kernel_search import search_kernel
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps, describe_left_out
+from rlreps.successor.fitting.network_basis import NetworkBasis, networks_of, train_networks
+from rlreps.successor.fitting.observation_checks import HIDDEN, hides_state
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
-from rlreps.successor.fitting.search import HIDDEN, hides_state, search_kernel
 
 MOST_ROWS = 100_000
 """Largest number of rows that a solution with dense features uses; others are left out."""

@@ -29,14 +29,14 @@ from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, to_probabilities
-from rlreps.successor.fitting.checks import describe_unseen
+from rlreps.successor.fitting.config import FitConfig
 from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.methods import FitConfig
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
+from rlreps.successor.fitting.policy_improvement import ActionValues, Improvement
+from rlreps.successor.fitting.policy_warnings import describe_unseen
 from rlreps.successor.fitting.quality import Quality
-from rlreps.successor.fitting.tasks import Task, arriving_task, rewarded_task, sampled_task
+from rlreps.successor.fitting.rewards import Task, arriving_task, rewarded_task, sampled_task
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.stored_subspace import centring_of
 
@@ -323,7 +323,7 @@ class SuccessorRepresentation:
 
         Even a perfect fit has a distance above 0, since the truth weighs all states equally and a
         fit weighs them by visits. The distance of a perfect fit is 0.006 for ten components in
-        ``sutton``, 20 x 20 cells, γ = 0.95 (``scripts/distance_floor.py``).
+        ``sutton``, 20 x 20 cells, γ = 0.95 (``scripts/perfect_fit_distance.py``).
         """
         return truth.distance(self.components(truth))
 

@@ -14,14 +14,14 @@ from rlreps.files import read_archive, write_archive
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour
-from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
-from rlreps.successor.fitting.methods import (
+from rlreps.successor.fitting.config import (
     FIT_METHODS,
     FitConfig,
     resolve,
 )
-from rlreps.successor.fitting.networks import NetworkBasis, networks_of
+from rlreps.successor.fitting.factors import Factors
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
+from rlreps.successor.fitting.network_basis import NetworkBasis, networks_of
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.quality import Quality
 

@@ -202,7 +202,7 @@ class Transition(SuccessorMeasure, TransitionSettings):
 
     def estimator(self) -> RowEstimator:
         # Deferred: this part of SciPy takes longer to import than everything else.
-        from rlreps.successor.measure.kernels.estimator import TransitionEstimator
+        from rlreps.successor.measure.transition_kernels.estimator import TransitionEstimator
 
         return TransitionEstimator(self.environment(), self.grid, self)
 

@@ -41,8 +41,8 @@ def load(name: str | Path) -> "GroundTruth":
     from rlreps.subspace import PrincipalSubspace
     from rlreps.successor.measure.grids import BoxGrid
     from rlreps.successor.truth.ground_truth import GroundTruth, load_ground_truth
+    from rlreps.successor.truth.noise_floor import sampling_error
     from rlreps.successor.truth.store import open_estimates
-    from rlreps.successor.truth.stored_subspace import sampling_error
 
     if name not in released_names():
         if Path(name).is_dir():

@@ -6,7 +6,6 @@ block by block with the same arithmetic; several processes can share the work.
 """
 
 import contextlib
-import dataclasses
 import errno
 import hashlib
 import json
@@ -27,15 +26,13 @@ from rlreps.subspace import (
     RowBlocks,
     centre_in_place,
     centring_means,
-    noise_floor,
 )
 from rlreps.subspace.products import Products
 from rlreps.subspace.row_blocks import column_means, row_means
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.successor.truth.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
-from rlreps.successor.truth.store.estimates import EstimateStore
+from rlreps.successor.truth.store.blocks import StoreBlocks, WatchedBlocks
 from rlreps.successor.truth.store.format import plain_json
 
 IN_MEMORY_BYTES = 2**30
@@ -130,7 +127,7 @@ def principal_subspace(
     Raises:
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
     """
-    settings = _cache_settings(store, decomposition)
+    settings = cache_settings(store, decomposition)
     # The first process decides, so that all compute the subspace or none does. Otherwise it might
     # write the file before another process looks for it.
     if share.first_does(lambda: load_subspace(store, settings) is not None):
@@ -151,7 +148,9 @@ def principal_subspace(
         own, of_rows = _own_part(store, share), matrix.row_means
         matrix = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
         place = {"first": own.rows.start, "num_rows": store.shape[0], "total": share.total}
-    principal = _watched(matrix, decomposition, "principal subspace", progress, place)
+    principal = decompose_with_progress(
+        matrix, decomposition, "principal subspace", progress, place
+    )
     arrays = {
         "basis": principal.basis,
         "singular_values": principal.singular_values,
@@ -192,7 +191,7 @@ def centre_matrix(store: MatrixStore, share: Share = ALONE) -> RowBlocks:
     return CentredBlocks(whole, means, share.total(of_rows) - means.mean())
 
 
-def _watched(
+def decompose_with_progress(
     matrix: RowBlocks,
     decomposition: Decomposition,
     description: str,
@@ -221,88 +220,9 @@ def _watched(
     return result
 
 
-def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
+def cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
+    """Return what determines a subspace of a stored matrix, beside the matrix."""
     return {"centring": centring_of(store.settings), **decomposition.settings()}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SamplingError:
-    """The error of a Monte-Carlo matrix, from the difference of its halves.
-
-    Attributes:
-        noise_floor: Expected subspace distance of the matrix from the truth for d = 1 … k, [k]:
-            results below it are meaningless.
-        standard_error: Root mean square, over all entries, of an entry's standard error.
-    """
-
-    noise_floor: np.ndarray
-    standard_error: float
-
-    def floor(self, d: int) -> float | None:
-        """Return the noise floor at d; None if it is zero or was not computed up to d."""
-        return float(self.noise_floor[d - 1]) or None if d <= len(self.noise_floor) else None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the error as JSON values."""
-        distances = self.noise_floor.tolist()
-        return {"subspace_distance": distances, "standard_error": self.standard_error}
-
-
-def sampling_error(
-    store: EstimateStore,
-    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
-    *,
-    progress: Progress = no_progress,
-) -> SamplingError | None:
-    """Return the sampling error of a stored matrix; compute it once and cache it in the store.
-
-    Both halves are centred and decomposed like the matrix itself.
-
-    Returns:
-        The error; None for a matrix that was not sampled.
-
-    Raises:
-        InputError: If blocks are missing or corrupt.
-    """
-    if store.half_difference is None:
-        return None
-    settings = {
-        "kind": "sampling error from two halves",
-        "half_difference": store.half_difference.content_key(),
-        **_cache_settings(store.matrix, decomposition),
-    }
-    arrays = load_subspace(store.matrix, settings)
-    if arrays is None:
-        arrays = _compute_error(store, decomposition, progress)
-        save_subspace(store.matrix, arrays, settings)
-    return SamplingError(
-        noise_floor=arrays["noise_floor"], standard_error=float(arrays["standard_error"])
-    )
-
-
-def _compute_error(
-    store: EstimateStore, decomposition: Decomposition, progress: Progress
-) -> dict[str, np.ndarray]:
-    assert store.half_difference is not None
-    matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
-    bases = [
-        _watched(
-            centred(HalfBlocks(matrix, difference, sign), centring_of(store.matrix.settings)),
-            decomposition,
-            f"subspace of the {name} half",
-            progress,
-        ).basis
-        for name, sign in (("first", 1), ("second", -1))
-    ]
-    shared = min(basis.shape[1] for basis in bases)
-    squares = sum(
-        float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) for _, rows in difference.blocks()
-    )
-    states, tasks = store.matrix.shape
-    return {
-        "noise_floor": noise_floor(*(basis[:, :shared] for basis in bases)),
-        "standard_error": np.asarray(np.sqrt(squares / (states * tasks))),
-    }
 
 
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}

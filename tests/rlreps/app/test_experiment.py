@@ -5,8 +5,8 @@ import types
 import jax
 import pytest
 
-from rlreps.app import command
-from rlreps.app.main import COMMANDS
+from rlreps.app import command_options
+from rlreps.app.commands import COMMANDS
 from rlreps.experiments import EXPERIMENTS, PAPERS, Entry
 
 
@@ -22,8 +22,8 @@ def told(monkeypatch):
 
     presets = {name: name for name in ("smoke", "laptop", "paper")}
     monkeypatch.setattr(Entry, "load", lambda self: types.SimpleNamespace(presets=presets))
-    monkeypatch.setattr(command, "run_job", record)
-    monkeypatch.setattr(command, "executor_named", str)
+    monkeypatch.setattr(command_options, "run_job", record)
+    monkeypatch.setattr(command_options, "executor_named", str)
     return given
 
 

@@ -20,7 +20,7 @@ from rlreps.successor.truth.store import open_store, verify
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.store.format import MatrixStore
 from rlreps.successor.truth.stored_subspace import centring_of
-from rlreps.training.stored import describe_matrix
+from rlreps.training.on_store import describe_matrix
 
 SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
 

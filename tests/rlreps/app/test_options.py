@@ -9,7 +9,8 @@ import pytest
 
 import rlreps.app.main
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
-from rlreps.app.command import command_class
+from rlreps.app.command_options import command_class
+from rlreps.app.commands import every_command
 from rlreps.app.main import parse_command
 from rlreps.app.options import _bare, _Parser
 from rlreps.cumulants import CUMULANTS
@@ -66,7 +67,7 @@ def test_every_choice_of_a_command_can_be_parsed(command, flag, names):
 
 def parsers_of(command):
     """Yield the parser of a command for its defaults and for each class that it offers."""
-    home, _, leaf = rlreps.app.main._commands()[command][0].partition(":")
+    home, _, leaf = every_command()[command][0].partition(":")
     module = importlib.import_module(f"rlreps.{home}")
     of_experiment = home == "app.experiments"
     cls = module.command_of(leaf) if of_experiment else command_class(getattr(module, leaf))
@@ -89,7 +90,7 @@ def wrong_values(hint):
     return ["1"] if _bare(hint) is bool else texts + [None] * (... not in get_args(hint))
 
 
-@pytest.mark.parametrize("command", rlreps.app.main._commands())
+@pytest.mark.parametrize("command", every_command())
 def test_every_option_refuses_a_wrong_value_in_one_form(command, capsys):
     seen = set()
     for parser in parsers_of(command):

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from rlreps.app.evaluate import load_encoder
-from rlreps.app.figures import draw_components
 from rlreps.app.generation import generate
 from rlreps.app.job import run_job
 from rlreps.app.jobs.train import Train
 from rlreps.app.jobs.train_live import LiveConfig, live_ground_truth
+from rlreps.app.plots import draw_components
 from rlreps.cumulants import Discs
 from rlreps.encoders import Tabular
 from rlreps.envs import load_arena

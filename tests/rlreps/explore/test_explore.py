@@ -36,9 +36,9 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import Transitions, fit
 from rlreps.successor.measure.grids import BoxGrid, Grid
-from rlreps.successor.measure.kernels.matrix import action_steps
 from rlreps.successor.measure.methods import Transition
 from rlreps.successor.measure.rows import RowEstimates
+from rlreps.successor.measure.transition_kernels.matrix import action_steps
 from rlreps.successor.truth.ground_truth import load_ground_truth
 from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.states import CUMULANT_SUMS

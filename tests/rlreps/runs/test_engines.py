@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 HAS_SLURM = os.geteuid() == 0 and all(map(shutil.which, ("munged", "slurmctld", "slurmd")))
 RUNS = """
 import sys
-from rlreps.app.command import executor_named
+from rlreps.app.command_options import executor_named
 from rlreps.runs.workers import map_names
 if __name__ == "__main__":
     found = dict(map_names(lambda name: name**2, range(3), executor_named(sys.argv[1])))

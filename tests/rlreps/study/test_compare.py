@@ -15,7 +15,7 @@ from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import mean_interval
 from rlreps.study.compare import compare
-from rlreps.study.final_figures import FinalFigures
+from rlreps.study.final_values import FinalValues
 from rlreps.study.monitor import _read_training
 from rlreps.training import TrainingResult
 from rlreps.training.config import TrainingConfig
@@ -199,7 +199,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refus
 
 def test_problems_differ_in_what_both_know():
     def of(**problem):
-        return FinalFigures(label="run", about={}, measures={}, problem=problem)
+        return FinalValues(label="run", about={}, measures={}, problem=problem)
 
     agent = of(environment="CartPole-v1", goal=None, max_episode_steps=200)
     log = of(environment="CartPole-v1")  # As monitor.csv of Stable-Baselines3.

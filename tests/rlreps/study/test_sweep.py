@@ -29,7 +29,7 @@ from rlreps.study.sweep import (
 )
 from rlreps.training import Optimizer
 from rlreps.training.config import TrainingConfig, make_learner
-from rlreps.training.stored import ground_truth_for
+from rlreps.training.on_store import ground_truth_for
 
 
 def sweep(*texts, **base):

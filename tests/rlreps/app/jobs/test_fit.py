@@ -14,7 +14,7 @@ from rlreps.envs import Image, load_arena
 from rlreps.errors import FitWarning, InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import SuccessorRepresentation, fit, load_ground_truth
-from rlreps.successor.fitting.methods import FitConfig
+from rlreps.successor.fitting.config import FitConfig
 from rlreps.training import Optimizer
 
 words = str.split

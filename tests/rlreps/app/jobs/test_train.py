@@ -8,7 +8,7 @@ import matplotlib.figure
 import numpy as np
 import pytest
 
-from rlreps.app import figures
+from rlreps.app import plots
 from rlreps.app.evaluate import distance_history, evaluate_run
 from rlreps.app.generation import generate
 from rlreps.app.job import run_job
@@ -21,11 +21,11 @@ from rlreps.runs.folder import RunFolder
 from rlreps.subspace import RandomizedSVD
 from rlreps.successor import save_matrix
 from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.successor.truth.noise_floor import sampling_error
 from rlreps.successor.truth.store import open_estimates, open_store
-from rlreps.successor.truth.stored_subspace import sampling_error
 from rlreps.training import Optimizer
 from rlreps.training.config import TrainingConfig
-from rlreps.training.stored import ground_truth_for, stored_problem
+from rlreps.training.on_store import ground_truth_for, stored_problem
 
 CONFIG = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
@@ -85,8 +85,8 @@ def test_curves_stand_above_the_noise_floor_of_their_matrix(
         drawn.update(options)
         return matplotlib.figure.Figure()
 
-    monkeypatch.setattr(figures.plotting, "plot_curves", remember)
-    figures.draw_curves([finished[0]], tmp_path / "curves.png")
+    monkeypatch.setattr(plots.plotting, "plot_curves", remember)
+    plots.draw_curves([finished[0]], tmp_path / "curves.png")
     error = sampling_error(open_estimates(toy_store), RandomizedSVD())
     assert drawn["noise_floor"] == error.noise_floor[CONFIG.num_features - 1]
 

@@ -13,9 +13,9 @@ from gymnasium import spaces
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import FitWarning, InputError
 from rlreps.files import read_arrays
+from rlreps.successor.fitting.config import FitConfig
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.fit import Fit, fit
-from rlreps.successor.fitting.methods import FitConfig
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]

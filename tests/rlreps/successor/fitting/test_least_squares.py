@@ -11,13 +11,13 @@ import pytest
 
 from rlreps.errors import FitWarning, InputError
 from rlreps.successor.fitting import basis as bases
-from rlreps.successor.fitting import factors, improvement, products, sparse_systems
+from rlreps.successor.fitting import factors, policy_improvement, products, sparse_systems
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.factors import decompose
-from rlreps.successor.fitting.improvement import Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
-from rlreps.successor.fitting.tasks import Task, arrivals
+from rlreps.successor.fitting.policy_improvement import Improvement
+from rlreps.successor.fitting.rewards import Task, arrivals
 
 BASES = ("unit vectors", "Fourier")
 
@@ -179,7 +179,7 @@ def test_fitted_q_iteration_leaves_out_rows_that_memory_does_not_hold(dense, mod
     rewards = np.array([0.3, 0.0, -1.0, 0.1, 0.0, 1.0])
     reached, count = rewards[indices_of(dense.rows.next_observation)], len(dense.rows.action)
     most = 2 * count // 3
-    monkeypatch.setattr(improvement, "_MOST_NUMBERS", most * 2 * 60 * 3)
+    monkeypatch.setattr(policy_improvement, "_MOST_NUMBERS", most * 2 * 60 * 3)
     improved = Improvement(dense)
     with pytest.warns(FitWarning, match=f"fitted Q iteration takes {most} of {count:,} transition"):
         found = improved.greedy(places, improved_values(improved, reached, None))
@@ -361,7 +361,7 @@ def test_only_so_many_products_of_state_and_box_features_are_solved_for(monkeypa
 
 
 def test_ratios_of_visits_are_those_of_the_policy_and_the_rows(model, dense, monkeypatch):
-    monkeypatch.setattr(improvement, "_RATIO_RIDGE", 1e-9)
+    monkeypatch.setattr(policy_improvement, "_RATIO_RIDGE", 1e-9)
     greedy, rows = Improvement(dense), indices_of(dense.rows.observation)
     values = greedy.fitted_q_iteration(np.sin(dense.rows.next_observation[:, 0]).astype(float))
     policy = greedy.greedy(np.arange(6.0)[:, None], values)

@@ -6,9 +6,9 @@ import pytest
 from rlreps.errors import FitWarning
 from rlreps.successor import Transitions, fit
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
-from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.nearest_rows import NearestRows
+from rlreps.successor.fitting.policy_improvement import ActionValues, Improvement
 
 REWARDS = np.array([0.3, -1.0, 0.2, 0.0, 0.5, 2.0, -0.4, 1.0])
 """Reward of arriving at each place of a line; its right end ends episodes."""

@@ -12,13 +12,13 @@ from scipy.stats import norm
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.errors import FitWarning
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels import estimator as transition
-from rlreps.successor.measure.kernels import matrix
-from rlreps.successor.measure.kernels.estimator import TransitionEstimator
-from rlreps.successor.measure.kernels.matrix import one_step
-from rlreps.successor.measure.kernels.solver import factorise
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.successor.measure.settings import TransitionSettings
+from rlreps.successor.measure.transition_kernels import estimator as transition
+from rlreps.successor.measure.transition_kernels import matrix
+from rlreps.successor.measure.transition_kernels.estimator import TransitionEstimator
+from rlreps.successor.measure.transition_kernels.matrix import one_step
+from rlreps.successor.measure.transition_kernels.solver import factorise
 
 BINS = 16
 

@@ -10,6 +10,7 @@ from rlreps.subspace import DECOMPOSITIONS, CentredBlocks, ExactSVD, RandomizedS
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth import stored_subspace as module
 from rlreps.successor.truth.ground_truth import load_ground_truth
+from rlreps.successor.truth.noise_floor import sampling_error
 from rlreps.successor.truth.released import load
 from rlreps.successor.truth.store.estimates import create_estimates, open_estimates
 from rlreps.successor.truth.stored_subspace import principal_subspace
@@ -115,28 +116,28 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(store, method):
 
 
 def test_the_standard_error_is_that_of_an_entry_of_the_mean(store, tmp_path):
-    error = module.sampling_error(store, EXACT)
+    error = sampling_error(store, EXACT)
     # A half errs by NOISE, the mean of two by √½ of that; 1296 entries know it to 2 %.
     assert error.standard_error == pytest.approx(NOISE / np.sqrt(2), rel=0.08)
     assert error.floor(RANK) == error.noise_floor[-1]
     assert error.floor(RANK + 1) is None
     computed = make(tmp_path / "computed", sampled=False)
-    assert module.sampling_error(computed, EXACT) is load(computed.matrix.path).error is None
+    assert sampling_error(computed, EXACT) is load(computed.matrix.path).error is None
 
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_an_error_is_computed_once_until_the_matrix_or_the_half_difference_changes(
     store, decompositions, part
 ):
-    before = module.sampling_error(store, EXACT)
-    again = module.sampling_error(open_estimates(store.matrix.path), EXACT)
+    before = sampling_error(store, EXACT)
+    again = sampling_error(open_estimates(store.matrix.path), EXACT)
     assert len(decompositions) == 2, "of both halves"
     assert again.noise_floor.tobytes() == before.noise_floor.tobytes()
     assert again.standard_error == before.standard_error
     rows = [values[:7].copy() for values in planted()]
     rows[part] += 100 * NOISE * np.random.default_rng(9).normal(size=(7, N)).astype(np.float32)
     store.write_block(0, RowEstimates(*rows))
-    after = module.sampling_error(store, EXACT)
+    after = sampling_error(store, EXACT)
     assert not np.array_equal(after.noise_floor, before.noise_floor)
     assert (after.standard_error != before.standard_error) == (part == 1)
     assert len(decompositions) == 4
@@ -162,7 +163,7 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
         make(tmp_path / name, centred_on_reading=centring) for name in ("memory", "disk")
     )
     expected = principal_subspace(in_memory.matrix, RANDOMIZED)
-    error = module.sampling_error(in_memory, RANDOMIZED)
+    error = sampling_error(in_memory, RANDOMIZED)
     truth_in_memory = load_ground_truth(in_memory.matrix.path, RANDOMIZED)
     monkeypatch.setattr(module, "IN_MEMORY_BYTES", 1)
     found = principal_subspace(streamed.matrix, RANDOMIZED)
@@ -174,5 +175,5 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     signs = np.sign(np.sum(found.basis * expected.basis, axis=0))
     np.testing.assert_allclose(found.basis * signs, expected.basis, atol=2e-5)
     assert found.total_energy == pytest.approx(expected.total_energy, rel=1e-6)
-    other = module.sampling_error(streamed, RANDOMIZED)
+    other = sampling_error(streamed, RANDOMIZED)
     np.testing.assert_allclose(other.noise_floor, error.noise_floor, rtol=1e-4, atol=1e-9)

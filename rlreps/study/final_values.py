@@ -36,7 +36,7 @@ Result: TypeAlias = Path | str | Logs | TrainingResult | Mapping[Any, float] | A
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class FinalFigures:
+class FinalValues:
     """The final figures of a run, or of a sweep at one point of its grid.
 
     Attributes:
@@ -60,7 +60,7 @@ class FinalFigures:
     steps: Sequence[float] = ()
     curves: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
-    def differences_from(self, other: "FinalFigures") -> list[str]:
+    def differences_from(self, other: "FinalValues") -> list[str]:
         """Describe how the problem differs from another; logs know their environment alone."""
         known = self.problem.keys() & other.problem.keys()
         if "environment" not in known:
@@ -74,7 +74,7 @@ class FinalFigures:
         return next(iter(self.measures.values())).units
 
 
-def read_results(results: Sequence[tuple[Any, Any]]) -> list[FinalFigures]:
+def read_results(results: Sequence[tuple[Any, Any]]) -> list[FinalValues]:
     """Read the final figures of labelled results; logs up to the steps that all of them reached.
 
     Raises:
@@ -129,9 +129,9 @@ def _of_curves(
     steps: Sequence[float],
     curves: Mapping[str, np.ndarray],
     made: int | None = None,
-) -> FinalFigures:
+) -> FinalValues:
     """Take the last points of learning curves [seeds, points] by measure."""
-    return FinalFigures(
+    return FinalValues(
         label=label,
         about={"method": None, "d": None, "steps": made},
         measures={name: Sample(curve[:, -1], seeds) for name, curve in curves.items()},
@@ -140,7 +140,7 @@ def _of_curves(
     )
 
 
-def _of_training(label: str, result: TrainingResult) -> FinalFigures:
+def _of_training(label: str, result: TrainingResult) -> FinalValues:
     history = result.history
     names = [name for name in MEASURES if name in history[-1]]
     require(bool(names), f"a training with a measure among {[*MEASURES]}", [*history[-1]])
@@ -149,7 +149,7 @@ def _of_training(label: str, result: TrainingResult) -> FinalFigures:
     return _of_curves(label, result.seeds, steps, curves, steps[-1])
 
 
-def _of_numbers(label: str, result: Any) -> FinalFigures:
+def _of_numbers(label: str, result: Any) -> FinalValues:
     """Take numbers by seed, or curves [seeds, points]."""
     by_seed = _by_seed(result) if isinstance(result, Mapping) else {}
     expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
@@ -164,7 +164,7 @@ def _of_numbers(label: str, result: Any) -> FinalFigures:
     return _of_curves(label, [*by_seed] or range(len(curves)), steps, {VALUE: curves}, made)
 
 
-def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
+def _read(label: str, folder: RunFolder) -> list[FinalValues]:
     """Read the final measures of a run's folder, or of every point of a sweep.
 
     Raises:
@@ -200,7 +200,7 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     return runs
 
 
-def _read_training(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
+def _read_training(label: str, config: Stored, summary: Stored) -> list[FinalValues]:
     training = config.get("training", config)
     # A live run's target is the matrix times the cumulants.
     names = (train.MATRIX,) if train.MATRIX in config else ("target", "cumulants", "target_tasks")
@@ -209,10 +209,10 @@ def _read_training(label: str, config: Stored, summary: Stored) -> list[FinalFig
     found = {name: [each.get(name) for each in measured] for name in MEASURES}
     d, samples = training["num_features"], _samples(summary["seeds"], found)
     about = {"method": summary["method"], "d": d, "steps": summary["steps"]}
-    return [FinalFigures(label=label, about=about, problem=problem, measures=samples)]
+    return [FinalValues(label=label, about=about, problem=problem, measures=samples)]
 
 
-def _read_sweep(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
+def _read_sweep(label: str, config: Stored, summary: Stored) -> list[FinalValues]:
     runs = []
     for point in summary["points"]:
         given = {**config["base"], **point}
@@ -224,7 +224,7 @@ def _read_sweep(label: str, config: Stored, summary: Stored) -> list[FinalFigure
             "relative_excess_loss": point["excess_losses"],
         }
         runs.append(
-            FinalFigures(
+            FinalValues(
                 label=f"{label} {place}",
                 about={"method": method, "d": d, "steps": given["steps"]},
                 problem={"d": d, train.MATRIX: config[sweep.MATRIX]},
@@ -235,11 +235,11 @@ def _read_sweep(label: str, config: Stored, summary: Stored) -> list[FinalFigure
     return runs
 
 
-def _read_fit(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
+def _read_fit(label: str, config: Stored, summary: Stored) -> list[FinalValues]:
     quality, method = summary["quality"] or {}, config["method"]
     name = None if method is None else method["name"]
     return [
-        FinalFigures(
+        FinalValues(
             label=label,
             about={"method": name, "d": config["num_features"], "steps": None},
             # A fit with short records is judged at a smaller discount.
@@ -249,12 +249,12 @@ def _read_fit(label: str, config: Stored, summary: Stored) -> list[FinalFigures]
     ]
 
 
-def _read_agents(label: str, config: Stored, summary: Stored) -> list[FinalFigures]:
+def _read_agents(label: str, config: Stored, summary: Stored) -> list[FinalValues]:
     seeds = range(config["seed"], config["seed"] + config["num_seeds"])
     about = {"method": summary["auxiliary"], "d": config["num_features"], "steps": summary["steps"]}
     names = ("environment", "goal", "arena", "world_digest", "max_episode_steps")
     return [
-        FinalFigures(
+        FinalValues(
             label=label,
             about=about,
             problem={name: config.get(name) for name in names},

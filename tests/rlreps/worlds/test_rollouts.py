@@ -17,7 +17,7 @@ from rlreps.cumulants import RandomFourier
 from rlreps.errors import InputError
 from rlreps.worlds import StateSampling, World, sample_to_store, sampled
 from rlreps.worlds.copies import digest_of_key
-from rlreps.worlds.saved_states import SavedStates
+from rlreps.worlds.rollouts import SavedStates
 
 SMALL = StateSampling(
     states=10,

@@ -14,6 +14,7 @@ from rlreps.encoders import Encoder, Params
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import ActionBasis, DenseBasis, in_blocks
+from rlreps.successor.fitting.config import FitConfig, TemporalDifferences
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.forward_backward import (
     ActionHeads,
@@ -23,7 +24,6 @@ from rlreps.successor.fitting.forward_backward import (
     TransitionSource,
 )
 from rlreps.successor.fitting.least_squares import Behaviour
-from rlreps.successor.fitting.methods import FitConfig, TemporalDifferences
 from rlreps.successor.fitting.observed import Inputs, Observed
 
 _MOST_FEATURES = 256

@@ -22,11 +22,11 @@ import scipy.sparse
 from rlreps.envs import PuddleWorld
 from rlreps.errors import InputError, require, warn_user
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels.matrix import one_step
-from rlreps.successor.measure.kernels.modes import SlowModes, slow_modes
-from rlreps.successor.measure.kernels.solver import BandedSolver, factorise
 from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.measure.settings import TransitionSettings
+from rlreps.successor.measure.transition_kernels.matrix import one_step
+from rlreps.successor.measure.transition_kernels.modes import SlowModes, slow_modes
+from rlreps.successor.measure.transition_kernels.solver import BandedSolver, factorise
 
 TILE_ROWS = 100
 """Number of rows computed together. The last bits of the rows depend on this number, since matrix

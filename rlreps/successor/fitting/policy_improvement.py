@@ -15,15 +15,15 @@ from rlreps.errors import warn_user
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
-from rlreps.successor.fitting.checks import (
+from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
+from rlreps.successor.fitting.nearest_rows import NearestRows
+from rlreps.successor.fitting.policy_warnings import (
     KernelCheck,
     describe_alike,
     describe_costs,
     describe_untried,
 )
-from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
-from rlreps.successor.fitting.nearest_rows import NearestRows
-from rlreps.successor.fitting.tasks import Task
+from rlreps.successor.fitting.rewards import Task
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)

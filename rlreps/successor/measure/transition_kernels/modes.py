@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from rlreps.successor.measure.kernels.solver import BandedSolver
+from rlreps.successor.measure.transition_kernels.solver import BandedSolver
 
 _FIRST_PANEL = 64
 _LARGEST_PANEL = 512

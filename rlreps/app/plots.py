@@ -31,15 +31,12 @@ from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.noise_floor import sampling_error
 from rlreps.successor.truth.states import environment_of
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.estimates import open_estimates
-from rlreps.successor.truth.stored_subspace import (
-    DEFAULT_DECOMPOSITION,
-    principal_subspace,
-    sampling_error,
-)
-from rlreps.training.stored import describe_matrix, ground_truth_for
+from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, principal_subspace
+from rlreps.training.on_store import describe_matrix, ground_truth_for
 
 MOST_DRAWN_BINS = 1000
 

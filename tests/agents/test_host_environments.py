@@ -14,8 +14,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from rlreps.agents import AgentConfig, DQNConfig, make_program
+from rlreps.agents.host_environments import HostEnvironments
 from rlreps.agents.host_observations import map_observations
-from rlreps.agents.hosts import HostEnvironments
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
 

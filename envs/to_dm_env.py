@@ -6,9 +6,9 @@ from typing import Any
 import dm_env  # type: ignore[import-untyped]
 from dm_env import specs
 
-from rlreps.envs.gymnasium_adapter import PuddleWorldEnv
 from rlreps.envs.registration import MAZE_STEPS
 from rlreps.envs.rendering import Picture
+from rlreps.envs.to_gymnasium import PuddleWorldEnv
 
 
 class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types

@@ -1,6 +1,6 @@
 """Where the floor of ``SuccessorRepresentation.distance`` comes from, computed exactly.
 
-    python scripts/distance_floor.py [--bins 20] [--discount 0.95] [--components 10]
+    python scripts/perfect_fit_distance.py [--bins 20] [--discount 0.95] [--components 10]
 
 The script computes the features of a perfect fit from the chain's transition matrices and compares
 them with the ground truth, as ``distance`` does for the features of a fit. A ground truth is the
@@ -17,7 +17,7 @@ import tyro
 from rlreps.envs import load_arena
 from rlreps.subspace import nested_distances
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels.matrix import action_steps
+from rlreps.successor.measure.transition_kernels.matrix import action_steps
 
 POINTS = 4096
 

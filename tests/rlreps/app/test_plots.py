@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rlreps import plotting
-from rlreps.app.figures import _telling_places, draw_components, plot_learned_components
 from rlreps.app.generation import generate
+from rlreps.app.plots import _telling_places, draw_components, plot_learned_components
 from rlreps.errors import InputError
 from rlreps.explore.build import explore
 from rlreps.successor import BoxGrid, MonteCarlo, load, save_matrix

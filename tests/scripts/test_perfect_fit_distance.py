@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def script(load):
-    return load("distance_floor")
+    return load("perfect_fit_distance")
 
 
 def test_a_ring_of_equal_states_has_no_floor_but_for_an_estimated_policy(script):

@@ -17,8 +17,8 @@ from rlreps.envs import (
     load_arena,
     render_frame,
 )
-from rlreps.envs.gymnasium_adapter import _observation_space
 from rlreps.envs.registration import MAZES
+from rlreps.envs.to_gymnasium import _observation_space
 from rlreps.worlds import World
 
 ENV_ID = "rlreps/PuddleWorld-v0"

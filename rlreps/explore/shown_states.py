@@ -102,6 +102,6 @@ def count_moves(settings: Mapping[str, Any], cells: MapGrid) -> Sequence[Any] | 
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):
         return None
     # Deferred: this part of SciPy takes longer to import than everything else.
-    from rlreps.successor.measure.kernels.matrix import action_steps
+    from rlreps.successor.measure.transition_kernels.matrix import action_steps
 
     return action_steps(environment, grid, points=POINTS, seed=0)
