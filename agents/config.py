@@ -110,7 +110,7 @@ class AgentConfig:
             ("checkpoint_every", self.checkpoint_period, "evaluate_every", self.evaluate_every),
         ):
             fits = value >= 1 and value % base == 0
-            require(fits, f"{name} to be a multiple of {unit} ({base})", value)
+            require(fits, f"{name} to be a multiple of {unit}={base}, which may be set too", value)
         require(warmup < self.steps, f"a warmup of less than the run's {self.steps} steps", warmup)
         # The shortest memory of one environment must hold a sequence, and the warm-up must fill it.
         longest = self.sequence_length + 1

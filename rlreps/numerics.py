@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_unmasked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,8 +33,9 @@ def as_real(given: Any, name: str) -> np.ndarray:
     """Return an array of real numbers or booleans; bfloat16, which NumPy lacks, as float32.
 
     Raises:
-        InputError: For anything else.
+        InputError: For anything else, and for masked entries.
     """
+    require_unmasked(name, given)
     try:
         array = np.asarray(given)
     except (RuntimeError, TypeError, ValueError) as error:  # Such as a PyTorch tensor's.
@@ -170,6 +171,7 @@ def matmul(left: Array, right: Array) -> Array:
 def require_array(expected: str, value: Any) -> None:
     """Raise an ``InputError`` unless a value is an array of NumPy or JAX; lists are none."""
     require(hasattr(value, "shape") and hasattr(value, "dtype"), expected, type(value).__name__)
+    require_unmasked(expected, value)
 
 
 def num_rows(tree: Any) -> int:

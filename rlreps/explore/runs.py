@@ -102,7 +102,10 @@ def add_run(
     if folder.kind == LIVE:
         measured, own = folder.config["target"], None if matrix is None else matrix["checksum"]
         if measured is None or not recorded_features(folder):
-            raise InputError(f"expected features that {folder.path} recorded, got none")
+            raise InputError(
+                f"expected features that {folder.path} recorded, got none; train-live records them "
+                "with a store of the same states (--store)"
+            )
         same = measured["checksum"] == own
         require(same, f"the store against which {folder.path} was measured", "another")
     # A run's recorded features and its curve belong to its own states and components.

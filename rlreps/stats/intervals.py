@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # Loads its modules on first use: ``scipy.stats`` takes half a second.
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_unmasked
 from rlreps.typing import ArrayLike, DoubleArray
 
 FEWEST_BANDED = 5
@@ -408,6 +408,7 @@ def samples_to_reach(steps: ArrayLike, curves: ArrayLike, threshold: float) -> D
 
 def _finite(values: ArrayLike) -> DoubleArray:
     """Check values of runs and return them as [runs] or [runs, points]."""
+    require_unmasked("values", values)
     table = np.asarray(values, dtype=np.float64)
     require(
         table.ndim in (1, 2) and table.size > 0,

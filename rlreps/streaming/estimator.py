@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.errors import require, warn_user
+from rlreps.errors import require, require_unmasked, warn_user
 from rlreps.numerics import all_finite, jit
 from rlreps.streaming.centring import Centred, Units, centred_rule, require_finite
 from rlreps.streaming.moments import (
@@ -298,6 +298,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         return tags
 
     def _validated(self, X: Any, *, reset: bool) -> DenseOrSparse:
+        require_unmasked("X", X)
         array: DenseOrSparse = validate_data(
             self,
             X,

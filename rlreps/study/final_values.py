@@ -9,7 +9,7 @@ import numpy as np
 
 from rlreps.app.jobs import agents, train
 from rlreps.app.jobs import train_live as live
-from rlreps.errors import InputError, describe_differences, require
+from rlreps.errors import InputError, describe_differences, require, require_unmasked
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import Sample
 from rlreps.study import sweep
@@ -153,6 +153,7 @@ def _of_numbers(label: str, result: Any) -> FinalValues:
     """Take numbers by seed, or curves [seeds, points]."""
     by_seed = _by_seed(result) if isinstance(result, Mapping) else {}
     expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
+    require_unmasked(f"numbers of {label!r}", result)
     try:
         values = np.asarray([*by_seed.values()] or result, np.float64)
     except (TypeError, ValueError) as error:

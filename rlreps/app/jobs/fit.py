@@ -175,7 +175,9 @@ class FitData(Job[Mapping[str, Any]]):
             rep = parts.run(folder=folder)
         shown = [] if rep.quality is None else rep.quality.warnings()  # Beside the quality.
         lines = [*told, *(line for line in said if line not in shown)]
-        notes = [*rep.observed.lines(), *(f"warning: {line}" for line in lines)]
+        ends = f"ends: {parts.data.terminated.sum():,} rows terminate, "
+        ends += f"{parts.data.truncated.sum():,} are cut"
+        notes = [*rep.observed.lines(), ends, *(f"warning: {line}" for line in lines)]
         return {**rep.write(folder), "notes": notes}
 
     def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page:

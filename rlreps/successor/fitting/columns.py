@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.errors import InputError, require, warn_user
+from rlreps.errors import InputError, require, require_unmasked, warn_user
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
@@ -20,12 +20,19 @@ The other terminations are the last rows of copies of an environment."""
 _SPACING = 1e-5
 """Single precision serves while its spacing is at most this share of a coordinate's range."""
 
+_OTHER_TERMINALS = ("dones", "done", "is_terminal", "terminal", "termination", "terminateds", "dw")
+_OTHER_TIMEOUTS = ("is_last", "timeout", "truncation", "truncateds")
+"""What other libraries call ends of episodes. Some of them mark only terminal states, others all
+ends, so they are not read."""
+
 _ROUNDING = 0.01
 """Single precision may round actions by this share of their range. Beyond it they are refused."""
 
 
 def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     """Check all fields of ``Transitions`` that a user gave; return those that it keeps."""
+    for name, value in given.items():
+        require_unmasked(name, value)
     names = ("observation", "next_observation")
     states = [_numbers(name, given[name]) for name in names]
     shape = states[0].shape
@@ -37,7 +44,8 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     num_states = _states_counted(given["num_states"], states)
     if num_states is not None:
         # Booleans would select rows when used as an index, and bytes hold no state above 255.
-        states = [state.astype(np.promote_types(state.dtype, np.int32)) for state in states]
+        small = all(np.can_cast(state.dtype, np.int32) for state in states)
+        states = [state.astype(np.int32 if small else np.int64) for state in states]
     action, num_actions, low, high = _actions_checked(given, len(states[0]))
     terminated = checked_flags("terminated", given["terminated"], len(action))
     same = _rows_equal(states[1][:-1], states[0][1:])
@@ -56,7 +64,8 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         if jumps.size:
             raise InputError(
                 "expected each row of an episode to start where the row before ended, got a "
-                f"jump after row {jumps[0]} of {len(action)}: mark it in truncated"
+                f"jump after row {jumps[0]} of {len(action)}: mark it in terminated if the state "
+                "that it reached is terminal, else in truncated"
             )
         truncated[-1] = not terminated[-1]
     resets = _autoresets(given["autoreset"], states[0], same, terminated, truncated)
@@ -123,10 +132,11 @@ def _actions_checked(
     fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
     require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
     unbounded = all(bound is None for bound in bounds)
-    if action.ndim == 1 and unbounded and _is_whole(action):
+    if unbounded and _is_whole(action):
         warn_user(
-            "actions are floats that are all whole numbers, and are read as a box: give "
-            "integers for discrete actions, or action_low and action_high for a box"
+            "actions are floats that are all whole numbers, and are read as a box: give integers "
+            "[N] for discrete actions (argmax of one-hot rows), or action_low and action_high for "
+            "a box"
         )
     exact = action.reshape(rows, -1)
     action = exact.astype(np.float32)
@@ -190,9 +200,15 @@ def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
         axes = 0 if states[0].ndim <= 3 else None
         least = np.min([state.min(axis=axes) for state in states], axis=0).astype(np.float64)
         most = np.max([state.max(axis=axes) for state in states], axis=0).astype(np.float64)
-        spacing = np.spacing(np.float32(np.maximum(-least, most)))
-        allowed = np.where(most > least, _SPACING * (most - least) if floats else 1.0, np.inf)
-        if (spacing > allowed).any():
+        largest = np.maximum(-least, most)
+        varies = np.any([state.max(axis=axes) != state.min(axis=axes) for state in states], axis=0)
+        allowed = np.where(varies, _SPACING * (most - least) if floats else 1.0, np.inf)
+        if (np.spacing(largest.astype(np.float32)) > allowed).any():
+            if not floats and (np.spacing(largest) > allowed).any():
+                raise InputError(
+                    "expected whole numbers in observations that double precision tells apart, got "
+                    f"up to {most.max():.3g}: subtract an offset"
+                )
             return [state.astype(np.float64) for state in states]
     return [state.astype(np.float32) for state in states] if floats else states
 
@@ -247,7 +263,8 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     rows = len(action)
     terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
     ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
-    masks = data.get("masks")
+    masks = _entry(data, "masks", optional=True)
+    _refuse_unread(data, terminal is None and masks is None, ended is None)
     if terminal is None and ended is None and masks is None and "episode" not in data:
         raise InputError(
             "expected an entry that marks ends (terminals, timeouts, masks or episode), got "
@@ -258,13 +275,14 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     if terminal is not None:
         terminated = checked_flags("terminals", terminal, rows)
     if masks is not None:
-        ends = terminated if ends is None else ends | terminated
+        either = terminated if ends is None else ends | terminated
         terminated = ~checked_flags("masks", masks, rows)
+        ends = either & ~terminated
     if "episode" in data:
-        index = np.asarray(data["episode"])
+        index = np.asarray(_entry(data, "episode"))
         require(index.shape == (rows,), f"episode of shape {(rows,)}", index.shape)
         require(bool((index == index).all()), "an index of an episode in every row", "NaN")
-        changes = np.append(index[1:] != index[:-1], True)
+        changes = np.append(index[1:] != index[:-1], True) & ~terminated
         ends = changes if ends is None else ends | changes
     following = _entry(data, "next_observations", "next_observation", optional=True)
     kept = np.ones(rows, np.bool_)
@@ -312,10 +330,24 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _refuse_unread(data: Mapping[str, Any], terminal: bool, ended: bool) -> None:
+    """Refuse other names of ends of episodes where entries with the known names are missing."""
+    others = _OTHER_TERMINALS * terminal + _OTHER_TIMEOUTS * (ended and "episode" not in data)
+    for name in others:
+        if name in data:
+            raise InputError(
+                "expected ends of episodes named terminals (the next state is terminal) and "
+                f"timeouts (the record is cut), got {name!r}; if it marks both, terminals are "
+                f"{name} & ~timeouts"
+            )
+
+
 def _entry(data: Mapping[str, Any], *names: str, optional: bool = False) -> Any:
     for name in names:
         if name in data:
-            return data[name]
+            value = data[name]
+            require_unmasked(name, value)
+            return value
     if optional:
         return None
     raise InputError(f"expected an entry {names[0]!r}, got {', '.join(sorted(data)) or 'none'}")

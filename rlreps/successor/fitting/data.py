@@ -130,7 +130,9 @@ class Transitions:
                 ``truncations``, ``truncated``), or as an index of episodes ``episode``;
                 ``num_actions``, ``num_states``, ``action_low``, ``action_high`` and ``autoreset``
                 as in ``Transitions``. With ``masks`` (OGBench: 0 if the next state is terminal),
-                ``terminals`` marks any end of a trajectory. Other entries are ignored.
+                ``terminals`` marks any end of a trajectory. Other entries are ignored, but other
+                names of ends (such as ``dones``) are refused if one of these is missing: libraries
+                mean different ends by them.
 
         Raises:
             InputError: If an entry is missing or ``Transitions`` rejects the arrays. At least one

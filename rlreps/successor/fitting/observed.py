@@ -20,7 +20,7 @@ from rlreps.encoders import (
     Tabular,
     channels_first,
 )
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_unmasked
 from rlreps.successor.fitting.basis import ActionBasis
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.truth.ground_truth import encoder_shape
@@ -90,15 +90,18 @@ class Observed:
         return (*self.shape[1:], self.shape[0]) if first else self.shape
 
     def lines(self) -> list[str]:
-        """Describe the observations in one line."""
+        """Describe how observations and actions are read, in a line each."""
+        actions = f"actions: {self.num_actions} discrete ones"
+        if self.action_low is not None:
+            actions = f"actions: a box of {len(self.action_low)} numbers"
         if self.num_states is not None:
-            return [f"observations: indices of {self.num_states:,} states"]
+            return [f"observations: indices of {self.num_states:,} states", actions]
         if len(self.shape) < 3:
-            return [f"observations: numbers of shape {self.shape}"]
+            return [f"observations: numbers of shape {self.shape}", actions]
         height, width, channels = self.frame
         said = f"observations: images of {height} x {width} with {channels} channels"
         given = " (the first axis)" if self.frame != self.shape else " (the last axis)"
-        return [said + given + (", bytes divided by 255" if self.bytes else "")]
+        return [said + given + (", bytes divided by 255" if self.bytes else ""), actions]
 
     @property
     def actions(self) -> ActionBasis:
@@ -111,6 +114,7 @@ class Observed:
 
     def checked(self, observations: Any) -> np.ndarray:
         """Check observations [m, ...] against the data's; return them as the fit takes them."""
+        require_unmasked("observations", observations)
         array = np.asarray(observations)
         shape, states = self.shape, self.num_states
         require(
@@ -140,6 +144,7 @@ class Observed:
 
     def checked_actions(self, actions: Any, count: int) -> np.ndarray:
         """Check discrete actions [count], or continuous actions [count, k]."""
+        require_unmasked("actions", actions)
         array, number = np.asarray(actions), self.num_actions
         if number is None:
             assert self.action_low is not None
@@ -257,6 +262,7 @@ class Inputs:
 
 def check_finite(name: str, values: Any, count: int) -> np.ndarray:
     """Check an array [count] of finite numbers; return it in double precision."""
+    require_unmasked(name, values)
     array = np.asarray(values)
     require(array.shape == (count,), f"{name} of shape {(count,)}", array.shape)
     require(array.dtype.kind in "iubf", f"{name} of numbers", array.dtype.name)

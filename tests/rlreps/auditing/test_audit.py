@@ -591,6 +591,7 @@ def test_a_function_sees_the_states_in_the_units_of_the_environment(truth):
         (np.zeros(STATES), "a row for each state"),
         (np.full((STATES, 3), np.nan), f"NaN or infinity in {STATES} of"),
         (np.full((STATES, 3), "a"), "real numbers"),
+        (np.ma.masked_less(np.eye(STATES, 3), 0.5), "without masked entries"),
         ({}, "at least one set"),
         ({"truth": np.zeros((STATES, 3))}, "another name for features"),
         ({1: np.zeros((STATES, 3)), "1": np.zeros((STATES, 3))}, "features of different names"),

@@ -114,6 +114,11 @@ def test_an_exact_interval_of_equal_outcomes_is_clopper_and_pearsons():
     assert equal_outcomes_interval(0.0, 5, -1.0, 1.0) == pytest.approx((0.0, least - 1, 1 - least))
 
 
+def test_masked_values_are_refused():
+    with pytest.raises(InputError, match="values without masked entries"):
+        mean_interval(np.ma.masked_greater([1.0, 2.0, 999.0], 10.0))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_diverged_run_is_not_dropped_silently(bad):
     message = f"expected finite values; give a diverged run its worst value, got {bad}"

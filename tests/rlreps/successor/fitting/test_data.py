@@ -97,8 +97,8 @@ REFUSED = {
 OTHERS = {
     "expected Transitions, a dictionary": lambda: as_transitions("data.npz"),
     # A misspelt entry would else be data without ends.
-    r"that marks ends .* actions, dones, obs": lambda: as_transitions(
-        {"observations": STATES, "actions": np.zeros(6, int), "dones": np.zeros(6)}
+    r"that marks ends .* actions, finals, obs": lambda: as_transitions(
+        {"observations": STATES, "actions": np.zeros(6, int), "finals": np.zeros(6)}
     ),
     r"an action of Discrete\(2, start=4\), got 4\.5": lambda: collected(lambda seen, _: 4.5),
     "an index of an episode in every row, got 'NaN'": lambda: read(episode=[0, 0, np.nan, 1, 1, 1]),
@@ -206,6 +206,65 @@ def test_a_dictionary_without_next_observations_joins_no_episodes(ends, more):
         else None
     )
     assert whole is None or whole.terminated[-1] == ("terminals" in ends)
+
+
+def masked(array):
+    return np.ma.masked_array(array, mask=np.arange(len(array)) == 1)
+
+
+@pytest.mark.parametrize("name", ["observation", "action", "next_observation", "terminated"])
+def test_masked_entries_are_refused(name):
+    given = columns()
+    with pytest.raises(InputError, match=f"{name} without masked entries"):
+        Transitions(**{**given, name: masked(given[name])})
+    with pytest.raises(InputError, match="terminals without masked entries"):
+        read(terminals=masked(np.zeros(ROWS, bool)))
+
+
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        ({"episode": [0, 0, 0, 1, 1, 1]}, "dones"),
+        ({"timeouts": np.zeros(ROWS)}, "is_terminal"),
+        ({"timeouts": np.zeros(ROWS)}, "terminateds"),
+        ({"terminals": np.zeros(ROWS)}, "is_last"),
+    ],
+)
+def test_other_names_of_ends_are_not_left_unread(known, other):
+    data = {"observations": STATES[:-1], "actions": columns()["action"]}
+    data = {**data, "next_observations": STATES[1:], **known, other: np.zeros(ROWS)}
+    with pytest.raises(InputError, match=f"named terminals .* got '{other}'"):
+        Transitions.from_dictionary(data)
+    both = {"terminals": np.zeros(ROWS), "timeouts": np.zeros(ROWS), **data}
+    assert len(Transitions.from_dictionary(both)) == ROWS
+
+
+@pytest.mark.parametrize("marks", [{"episode": [0, 0, 1, 1, 2, 2]}, {"masks": [1, 0, 1, 0, 1, 0]}])
+def test_ends_derived_from_episodes_are_no_cuts_where_they_terminate(marks):
+    ends = np.array([0, 1, 0, 1, 0, 1], bool)
+    given = columns(next_observation=np.where(ends[:, None], np.float32(9.0), STATES[1:]))
+    data = {"observations": given["observation"], "actions": given["action"], "terminals": ends}
+    data = {**data, "next_observations": given["next_observation"], **marks}
+    read = Transitions.from_dictionary(data)  # Without a warning.
+    np.testing.assert_array_equal(read.terminated, ends)
+    assert not read.truncated.any()
+
+
+@pytest.mark.parametrize("kinds", [("u8", "u8"), ("u8", "i8"), ("u4", "i1")])
+def test_unsigned_indices_of_states_are_counted(kinds):
+    places = [array.astype(kind) for array, kind in zip(PLACES.values(), kinds, strict=True)]
+    data = Transitions(**columns(**dict(zip(PLACES, places, strict=True))))
+    assert (data.observation.dtype, data.num_states) == (np.int64, ROWS + 1)
+
+
+def test_whole_numbers_that_double_precision_blurs_are_refused():
+    large = (STATES.astype(np.int64) + 2**60)[:, [0, 0]]
+    given = columns(observation=large[:-1], next_observation=large[1:])
+    with pytest.raises(InputError, match=r"tells apart, got .*: subtract an offset"):
+        Transitions(**given)
+    same = np.full_like(large, 2**60)  # A coordinate that never changes loses nothing.
+    same[:, 1] = STATES[:, 0]
+    assert len(Transitions(**columns(observation=same[:-1], next_observation=same[1:]))) == ROWS
 
 
 def test_a_warning_names_the_line_of_the_user():
