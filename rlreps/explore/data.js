@@ -9,7 +9,7 @@
  * @property {boolean} later Whether it is read after the first drawing.
  * @property {number[]} [scales] Of maps: the value of one unit of each map.
  *
- * @typedef {object} Source Where the rows come from; see _RowSource in build.py.
+ * @typedef {object} Source Where the rows come from; see RowSource in rows.py.
  * @property {"rows" | "chain" | "rank" | "none"} kind
  * @property {string} label
  * @property {string} reference

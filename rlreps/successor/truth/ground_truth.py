@@ -27,7 +27,7 @@ from rlreps.subspace import (
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.states import read_states, state_cells
-from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.stored_subspace import (
     ALONE,
     DEFAULT_DECOMPOSITION,
@@ -259,18 +259,31 @@ def load_ground_truth(
             the rank of the matrix.
     """
     store = open_store(path)
-    grid, cells = state_cells(store)
     matrix = centre_matrix(store, share)
     principal = principal_subspace(
         store, decomposition, matrix=matrix, progress=progress, share=share
     )
+    held = jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix
+    return truth_of_store(store, principal, matrix=held)
+
+
+def truth_of_store(
+    store: MatrixStore,
+    principal: PrincipalSubspace,
+    *,
+    matrix: Array | RowBlocks | None = None,
+    error: np.ndarray | None = None,
+) -> GroundTruth:
+    """Return the truth of a store whose subspace is known; arguments as for ``GroundTruth``."""
+    grid, cells = state_cells(store)
     seen = read_states(store).get("observations")
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         observed=None if seen is None else jnp.asarray(seen),
-        matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
+        matrix=matrix,
         principal=principal,
         settings=dict(store.settings),
+        error=error,
         grid=grid,
         cells=cells,
     )
