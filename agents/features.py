@@ -33,7 +33,7 @@ from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
-from rlreps.numerics import as_inputs
+from rlreps.numerics import as_inputs, hash_rows
 from rlreps.runs.progress import hidden
 from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.fitting.factors import decompose
@@ -242,7 +242,8 @@ def fit_features(
 
     Returns:
         ``fitted`` after this fit. If a later fit has more distinct observations than its table has
-        rows, it warns and returns ``previous``: the agent trains on.
+        rows, it warns and returns ``previous``: the agent trains on. It also warns if two of them
+        share a number (``number_observations``).
 
     Raises:
         InputError: If the first fit has more distinct observations than its table has rows.
@@ -262,6 +263,14 @@ def fit_features(
                 raise InputError(found)
             warnings.warn(f"{found}; the agent with seed {seed} keeps its features", stacklevel=2)
             return previous
+        # Zeros of both signs have the same number.
+        shared = len(np.unique(hash_rows(as_inputs(states) + np.float32(0.0)))) - len(known)
+        if shared:
+            warnings.warn(
+                f"{shared} of {len(known) + shared} observations have the number of another one, "
+                "and its features; count fewer, or take basis fourier",
+                stacklevel=2,
+            )
         basis: Basis = UnitVectors(len(known))
         (before, after), states = index.reshape(2, -1), states[first]
         ridge = 1e-6 / len(before)  # Far below the weight of one transition.

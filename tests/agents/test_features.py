@@ -331,6 +331,18 @@ def test_features_that_cannot_be_fitted_are_refused():
         fitted(rows, 800, config=config_of(basis_size=20))
 
 
+def test_observations_that_share_a_number_are_warned_of():
+    seen = np.random.default_rng(0).random((20_000, 3), np.float32)
+    numbers = number_observations(seen)
+    order = np.argsort(numbers)
+    same = order[np.flatnonzero(np.diff(numbers[order]) == 0.0)[0] :][:2]
+    ring = np.concatenate([seen[same], seen[:4], seen[same[:1]]])
+    steps = Steps(ring[:-1], np.zeros(6, np.int32), ring[1:], np.zeros(6, bool))
+    config = config_of(basis_size=20, num_components=2)
+    with pytest.warns(UserWarning, match="1 of 6 observations have the number of another one"):
+        fit_features(config, steps, 1, nothing(config, 3), seed=0)
+
+
 def test_agents_keep_their_features_when_later_observations_outgrow_the_table():
     config, rows = config_of(basis_size=20), played(800)
     first = fitted(rows, 60, config=config)
