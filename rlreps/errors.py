@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 _LARGEST = 3.4028235e38
 """The largest float32."""
 
@@ -37,11 +35,6 @@ def require(condition: bool, expected: str, got: object) -> None:
     """Raise an ``InputError`` with the expected and the given value unless ``condition`` holds."""
     if not condition:
         raise InputError(f"expected {expected}, got {got!r}")
-
-
-def require_unmasked(name: str, value: Any) -> None:
-    """Raise an ``InputError`` for a masked array: what lies under a mask is no value."""
-    require(not np.ma.is_masked(value), f"{name} without masked entries", "a masked array")
 
 
 def require_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.errors import InputError, require, require_unmasked
+from rlreps.errors import InputError, require
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +27,11 @@ PRNG = "threefry2x32"
 
 _LEVEL = "xla_backend_optimization_level"
 _WITHOUT_JIT = "jax_disable_jit"
+
+
+def require_unmasked(name: str, value: Any) -> None:
+    """Raise an ``InputError`` for a masked array: what lies under a mask is no value."""
+    require(not np.ma.is_masked(value), f"{name} without masked entries", "a masked array")
 
 
 def as_real(given: Any, name: str) -> np.ndarray:

@@ -38,7 +38,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # Loads its modules on first use: ``scipy.stats`` takes half a second.
 
-from rlreps.errors import InputError, require, require_unmasked
+from rlreps.errors import InputError, require
+from rlreps.numerics import require_unmasked
 from rlreps.typing import ArrayLike, DoubleArray
 
 FEWEST_BANDED = 5

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.errors import require, require_unmasked, warn_user
-from rlreps.numerics import all_finite, jit
+from rlreps.errors import require, warn_user
+from rlreps.numerics import all_finite, jit, require_unmasked
 from rlreps.streaming.centring import Centred, Units, centred_rule, require_finite
 from rlreps.streaming.moments import (
     FADING,

@@ -9,7 +9,8 @@ import numpy as np
 
 from rlreps.app.jobs import agents, train
 from rlreps.app.jobs import train_live as live
-from rlreps.errors import InputError, describe_differences, require, require_unmasked
+from rlreps.errors import InputError, describe_differences, require
+from rlreps.numerics import require_unmasked
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import Sample
 from rlreps.study import sweep

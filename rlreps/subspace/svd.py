@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from rlreps.config import configurable, interval, positive
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, require, require_positive, warn_user
 from rlreps.numerics import require_array
 from rlreps.subspace.error_bound import RitzTriplets, distance_bounds, refined, rounding_level
 from rlreps.subspace.products import Matrix, Products, orthonormalise, products_of
@@ -20,6 +20,9 @@ from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
 
 DEFAULT_RANK = 100
 """Default number of components, if the matrix has as many."""
+
+_LARGEST_BOUND = 0.05
+"""Bound on the subspace distance from the exact components, above which a warning says so."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -257,6 +260,10 @@ class RandomizedSVD:
         """Return the principal subspace of a centred matrix [n, t], in its dtype, as host arrays.
 
         The result includes a bound on the distance from the exact subspace (`error_bound`).
+
+        Warns:
+          FitWarning: if the bound for all components exceeds 0.05, for example because the
+            singular values hardly fall.
         """
         rank = _rank(self.rank, matrix)
         _require_matrix_and_rank(matrix, rank)
@@ -266,6 +273,13 @@ class RandomizedSVD:
         triplets = _ritz_triplets(products, panel.astype(products.dtype), self.power_iterations)
         left, values, bounds = refined(products, triplets, rank, seed=self.seed)
         kept = components_kept(values, products.shape, rank, at_most=self.rank is None)
+        if kept and bounds[kept - 1] > _LARGEST_BOUND:
+            sure = int(np.argmax(bounds > _LARGEST_BOUND))
+            warn_user(
+                f"the {kept} leading components are within a subspace distance of "
+                f"{bounds[kept - 1]:.2g} of the exact ones, the leading {sure} within "
+                f"{_LARGEST_BOUND}: raise power_iterations, or take fewer components"
+            )
         return PrincipalSubspace(
             basis=fix_signs(left[:, :kept]),
             singular_values=values[:kept].copy(),

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.errors import InputError, require, require_unmasked, warn_user
+from rlreps.errors import InputError, require, warn_user
+from rlreps.numerics import require_unmasked
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""

@@ -20,7 +20,8 @@ from rlreps.encoders import (
     Tabular,
     channels_first,
 )
-from rlreps.errors import InputError, require, require_unmasked
+from rlreps.errors import InputError, require
+from rlreps.numerics import require_unmasked
 from rlreps.successor.fitting.basis import ActionBasis
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.truth.ground_truth import encoder_shape

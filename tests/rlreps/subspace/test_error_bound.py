@@ -7,6 +7,9 @@ from rlreps.subspace import RandomizedSVD, exact_svd
 from rlreps.subspace import error_bound as module
 from rlreps.subspace.products import products_of
 
+# Bounds after few iterations are large.
+pytestmark = pytest.mark.filterwarnings("ignore:the .* leading components are within")
+
 _INDEX = np.arange(200.0)
 
 

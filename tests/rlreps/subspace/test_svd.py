@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
+from rlreps.errors import FitWarning, InputError
 from rlreps.subspace import (
     RandomizedSVD,
     exact_svd,
@@ -160,6 +160,17 @@ def test_the_floor_is_on_average_the_distance_of_the_mean_from_the_truth():
 def test_matrices_and_ranks_that_cannot_be_used_are_refused(method, matrix, rank, message):
     with pytest.raises(InputError, match=message):
         method(matrix, rank)
+
+
+def test_components_of_a_flat_spectrum_are_warned_of():
+    generator = np.random.default_rng(0)
+    left, right = (np.linalg.qr(generator.standard_normal((400, 400)))[0] for _ in range(2))
+    flat = (left * (1.0 + np.arange(400)) ** -0.25) @ right.T
+    with pytest.warns(FitWarning, match="the 60 leading components are within .* power_iterations"):
+        found = RandomizedSVD(rank=60, power_iterations=2).decompose(flat)
+    distance = nested_distances(left[:, :60], found.basis)[-1]
+    assert 0.001 < distance <= found.distance_bound[-1]
+    RandomizedSVD(rank=60, power_iterations=100).decompose(flat)  # Without a warning.
 
 
 def test_the_bound_is_near_zero_where_the_components_are_exact_without_iterations():
