@@ -322,7 +322,11 @@ class DQN:
         return self.network.joined(state.target_params, self.network.split(state.params)[1])
 
     def td_errors(self, params: Params, target_params: Params, drawn: NStepTransitions) -> Array:
-        """Compute the targets, and the temporal-difference errors [b] of transitions [b, ...]."""
+        """Compute temporal-difference errors [b] of transitions [b, ...].
+
+        rlax forms the target, reward plus discount times the target network's value;
+        ``draw_transitions`` adds up the rewards of n steps.
+        """
         import rlax  # Takes a second to import, and only the extra ``agents`` installs it.
 
         options = self.options

@@ -1,4 +1,4 @@
-"""The commands of experiments, one for each entry of ``rlreps.experiments``."""
+"""The commands of experiments, one for each entry of ``scripts/experiments/__init__.py``."""
 
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,8 @@
 """One way to run a thing: ``run_job(job, out)`` in a folder of its own.
 
 A run resumes where its folder holds the same run (``runs.folder``) without a summary (``run_job``),
-from its newest checkpoint (``training.loop``) that is whole (``runs.checkpoints``).
+from its newest checkpoint (``training.loop``) that is whole (``runs.checkpoints``). A study goes on
+with the cells that are missing (``study.experiment``).
 """
 
 import abc

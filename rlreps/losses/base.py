@@ -1,4 +1,6 @@
-"""The contract of an objective, and the parts that objectives share.
+"""The contract of an objective (a loss), and the parts that objectives share.
+
+``losses/__init__.py`` registers objectives by name.
 
 Symbols used across this package: φ features [b, d], ψ targets [b, t] from the matrix Ψ, Ĉ an
 estimate of the inverse covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d, t].

@@ -1,4 +1,4 @@
-"""The gradient of every objective with two weights, and the weights that minimise its error.
+"""The gradient of objectives with estimates of weights, such as Danskin-LISSA, and the estimates.
 
 The module ``base`` names the symbols.
 """
@@ -22,7 +22,8 @@ def two_weight_loss(
 ) -> Array:
     """Compute a scalar with gradient ŵ'(φᵀŵ − ψ) at features [b, d], a mean over rows and tasks.
 
-    Every objective's gradient has this form. With ŵ = ŵ' it is the gradient of half the mean
+    Objectives that estimate weights have gradients of this form; those in chunks and on pairs make
+    their own. With ŵ = ŵ' it is the gradient of half the mean
     squared residual at fixed weights. The surrogate printed in Sec. 3.3 of Le Lan et al. 2023 is
     not used: it equals φᵀŵ φᵀŵ' − ψ²/2, whose gradient lacks ψ.
 

@@ -4,6 +4,8 @@ A checkpoint is written under a temporary name and renamed when it is complete. 
 flipped bits without notice, so each checkpoint has a record: the sizes and checksums of its files,
 the layout of its arrays, its step and its run.
 
+``app.job`` says what decides that a run resumes.
+
 If several processes run together, process 0 writes the whole state, and every process reads it.
 """
 

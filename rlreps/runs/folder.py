@@ -1,4 +1,7 @@
-"""The folder of a run: configuration, metrics, figures, summary, and the run's identity."""
+"""The folder of a run: configuration, metrics, figures, summary, and the run's identity.
+
+``app.job`` says what decides that a run resumes.
+"""
 
 import hashlib
 import json

@@ -30,4 +30,5 @@ from .verdicts import Verdict as Verdict
 from .verdicts import all_of as all_of
 from .verdicts import any_of as any_of
 from .verdicts import at_least as at_least
+from .verdicts import judge_interval as judge_interval
 from .verdicts import judge_share as judge_share

@@ -27,7 +27,7 @@ from rlreps.stats.intervals import (
     student_interval,
 )
 from rlreps.stats.signs import detectable_share, sign_test
-from rlreps.stats.verdicts import Verdict
+from rlreps.stats.verdicts import Verdict, judge_interval
 from rlreps.typing import DoubleArray
 
 _LEVEL = 0.05
@@ -235,7 +235,7 @@ class Contrast:
     def above(self) -> Verdict:
         """Judge that the mean difference is above the effect."""
         _, low, high = self.interval
-        holds = True if low > self.effect else False if high < self.effect else None
+        holds = judge_interval(low, high, self.effect)
         return Verdict(None if len(self.differences) < self.fewest else holds, self.words)
 
     @property

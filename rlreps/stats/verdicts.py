@@ -103,6 +103,11 @@ def any_of(parts: Parts, *, of: int = 0) -> Verdict:
     return at_least(1, parts, of=of)
 
 
+def judge_interval(low: float, high: float, effect: float) -> bool | None:
+    """Tell whether an interval lies above an effect (True), below it (False), or neither (None)."""
+    return True if low > effect else False if high < effect else None
+
+
 def judge_share(share: float, holding: Iterable[bool], words: str) -> Verdict:
     """Judge that a statement holds for more than a share of all runs, by the exact interval.
 
@@ -117,4 +122,4 @@ def judge_share(share: float, holding: Iterable[bool], words: str) -> Verdict:
     if not found:
         return Verdict(None, words)
     low, high = scipy.stats.binomtest(sum(found), len(found)).proportion_ci()
-    return Verdict(True if low > share else False if high < share else None, words)
+    return Verdict(judge_interval(low, high, share), words)

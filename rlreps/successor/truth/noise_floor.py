@@ -1,6 +1,6 @@
 """The noise floor of a Monte-Carlo matrix: its distance from the truth, from its two halves.
 
-``subspace.noise_floor`` has the formula.
+``noise_floor`` in ``subspace/metrics.py`` has the formula.
 """
 
 import dataclasses

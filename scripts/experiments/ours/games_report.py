@@ -40,6 +40,7 @@ from rlreps.stats import (
     format_interval,
     interval_columns,
     judge_family,
+    judge_interval,
     mean_interval,
 )
 from rlreps.study import Results, TableRows
@@ -192,7 +193,7 @@ def judge_gain(results: Results[Config]) -> Verdict:
     if count < FEWEST[MAIN]:
         return Verdict(None, f"families: {count}, at least {FEWEST[MAIN]} needed")
     found, least = gain_interval(gains), LEAST_CORRELATION
-    holds = True if found.low > least else False if found.high < least else None
+    holds = judge_interval(found.low, found.high, least)
     return Verdict(holds, f"{format_interval(found, signed=True)} in {count} families")
 
 
