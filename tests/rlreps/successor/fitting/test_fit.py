@@ -66,7 +66,8 @@ def test_images_with_channels_first_are_arranged_as_agents_arrange_them():
     inputs = parts.observed.inputs(parts.data)(jnp.asarray(frames))
     np.testing.assert_allclose(inputs, np.moveaxis(frames, 1, -1) / np.float32(255), rtol=1e-6)
     assert parts.observed.lines() == [
-        "observations: images of 6 x 7 with 4 channels (the first axis), bytes divided by 255"
+        "observations: images of 6 x 7 with 4 channels (the first axis), bytes divided by 255",
+        "actions: 2 discrete ones",
     ]
 
 
