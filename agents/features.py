@@ -264,7 +264,8 @@ def fit_features(
             warnings.warn(f"{found}; the agent with seed {seed} keeps its features", stacklevel=2)
             return previous
         # Zeros of both signs have the same number.
-        shared = len(np.unique(hash_rows(as_inputs(states) + np.float32(0.0)))) - len(known)
+        signless = np.asarray(as_inputs(jnp.asarray(states))) + np.float32(0.0)
+        shared = len(np.unique(hash_rows(signless))) - len(known)
         if shared:
             warnings.warn(
                 f"{shared} of {len(known) + shared} observations have the number of another one, "

@@ -175,8 +175,8 @@ class FitData(Job[Mapping[str, Any]]):
             rep = parts.run(folder=folder)
         shown = [] if rep.quality is None else rep.quality.warnings()  # Beside the quality.
         lines = [*told, *(line for line in said if line not in shown)]
-        ends = f"ends: {parts.data.terminated.sum():,} rows terminate, "
-        ends += f"{parts.data.truncated.sum():,} are cut"
+        ended = int(parts.data.terminated.sum())
+        ends = f"ends: {ended:,} rows terminate, {parts.data.ends.sum() - ended:,} are cut"
         notes = [*rep.observed.lines(), ends, *(f"warning: {line}" for line in lines)]
         return {**rep.write(folder), "notes": notes}
 

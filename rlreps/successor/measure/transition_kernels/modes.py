@@ -52,7 +52,7 @@ def slow_modes(chain: scipy.sparse.csr_array, largest_rest: float) -> SlowModes 
             # A wide gap does not separate conjugate or equal eigenvalues.
             cut = max(allowed, key=lambda k: values[k - 1] / max(values[k], 1e-12))
             threshold = np.sqrt(values[cut - 1] * values[cut])
-            others, lefts = _leading(chain.T, count)
+            others, lefts = _leading(chain.T.tocsr(), count)
             if np.count_nonzero(others > threshold) == cut:
                 return _paired(chain, _real_basis(rights[:, :cut]), _real_basis(lefts[:, :cut]).T)
         count *= 2
