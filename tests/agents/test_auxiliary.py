@@ -281,13 +281,6 @@ def pairs_seen(rows, discount):
     return np.asarray(found["first"]), np.asarray(found["second"])
 
 
-def test_pair_task_without_a_discount_pairs_consecutive_states():
-    seen = np.random.default_rng(0).normal(size=(7, 2, 1, 1)).astype(np.float32)
-    first, second = pairs_seen(unbroken(seen), 0.0)
-    np.testing.assert_array_equal(first, seen[:, 0, 0, 0])
-    np.testing.assert_array_equal(second, seen[:, 1, 0, 0])
-
-
 @pytest.mark.parametrize("end", [None, 3])
 def test_pair_task_draws_geometric_times_up_to_the_end_of_the_episode(end):
     count, discount = 20_000, 0.5

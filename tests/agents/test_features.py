@@ -277,6 +277,7 @@ def run(program, chunks, start=0, state=None):
     return jax.device_get(state), metrics
 
 
+@pytest.mark.integration
 def test_agents_fit_on_schedule_whatever_the_chunks_and_both_networks_share_the_features():
     with closing(make_program(CONFIG)) as program:
         whole, (metrics,) = run(program, [240])

@@ -78,51 +78,6 @@ def test_every_row_has_what_the_comparison_needs(compare):
     assert "side" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("row", "sizes", "expected"),
-    [
-        ("dqn_gymnasium", {"steps": 7_000}, {"steps_per_update": 4, "epsilon_steps": 1}),
-        (
-            "dqn_gymnax",
-            {"steps": 40_000, "envs": 20},
-            {"steps_per_update": 20, "target_every": 25, "epsilon_steps": 10_000},
-        ),
-    ],
-)
-def test_our_agent_trains_as_the_row_says(row, sizes, expected, compare, monkeypatch):
-    configs, trained = [], []
-
-    class Program:
-        def __init__(self, config):
-            configs.append(config)
-
-        def init(self):
-            return 0
-
-        def advance(self, state, step, count):
-            trained.append((step, count))
-            return state, {}
-
-        def play(self, state, step):
-            return np.ones(3)
-
-    monkeypatch.setattr("rlreps.agents.make_program", Program)
-    found = run_side(row, "rlreps agent", sizes, calls=3)
-    assert found["quality"] == {"return": 1.0}
-    (config,) = configs
-    goes_on = row == "dqn_gymnasium"
-    assert trained == [(sizes["steps"] * call * goes_on, sizes["steps"]) for call in range(3)]
-    assert config.steps == sizes["steps"] * (3 if goes_on else 1)
-    assert {name: getattr(config.dqn, name) for name in expected} == expected
-
-
-def test_rows_refuse_what_makes_the_work_unequal(compare):
-    with pytest.raises(ValueError, match="envs that divides 500, got 8"):
-        __import__("dqn_gymnax").prepare(envs=8)
-    with pytest.raises(ValueError, match="a folder of 3 MNIST images, got 0"):
-        __import__("streaming_pca").prepare(images="", rows=3)
-
-
 def test_the_walk_of_allo_has_its_eigenvectors_and_they_have_cosine_1(compare):
     import allo
 

@@ -7,10 +7,8 @@ import pytest
 from rlreps.config import as_json
 from rlreps.errors import InputError
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.ours import games
 from rlreps.experiments.ours.benchmark import PRESETS
 from rlreps.runs import RunFolder
-from rlreps.study import Run
 
 
 def create(path, preset, kind="benchmark"):
@@ -32,15 +30,6 @@ def test_only_a_run_of_the_laptop_preset_is_released(kind, preset, said, load, t
     create(tmp_path, preset, kind)
     with pytest.raises(InputError, match=f"expected {said}"):
         load("release_results").gathered(tmp_path)
-
-
-def test_every_part_of_games_is_released(load, tmp_path):
-    create(tmp_path, "laptop", "games")
-    run = Run(games.LAPTOP, RunFolder(tmp_path))
-    for number, name in enumerate(games.cells(run)):
-        (tmp_path / f"parts/{name}.json").write_text(json.dumps({"success": [[number, 1 / 3]]}))
-    found = load("release_results").gathered(tmp_path)["cells"]
-    assert [part["success"] for part in found.values()] == [[[i, 0.3333]] for i in range(260)]
 
 
 def test_parts_are_released_with_four_digits_and_without_seconds_and_failed_ones_too(

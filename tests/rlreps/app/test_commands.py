@@ -154,17 +154,6 @@ def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_an_interruption_while_modules_load_ends_the_command_in_one_line():
-    # A parent in the background leaves its children without the handler of Ctrl-C.
-    first = "import _thread, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    first += "; sys.meta_path.insert(0, type('', (), {'find_spec': staticmethod("
-    first += "lambda name, *_: _thread.interrupt_main() if name == 'rlreps.app.main' else None)}))"
-    command = [sys.executable, "-c", f"from rlreps import __main__\n{first}\n__main__.main()"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    line = "rlreps: interrupted; run the same command again to continue\n"
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", line)
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "asked to end")]
@@ -214,11 +203,3 @@ def test_neither_help_nor_the_package_imports_the_heavy_libraries():
     )
     assert done.stderr == ""
     assert done.stdout.rstrip().endswith("loaded set()")
-
-
-@pytest.mark.integration
-def test_a_reader_that_has_enough_is_no_error(start_rlreps, toy_store):
-    running = start_rlreps("svd", toy_store, "--rank", "60", "--quiet")
-    running.stdout.close()
-    assert running.stderr.read() == ""
-    assert running.wait(timeout=60) == 1

@@ -147,7 +147,9 @@ def test_the_lines_of_the_handbook_load_the_encoder_of_a_live_run(tmp_path):
         pytest.param(
             "images", {"method": "td", "steps": 2, "rows": 8}, marks=pytest.mark.integration
         ),
-        ("indices", {"method": "td", "steps": 2, "rows": 8}),
+        pytest.param(
+            "indices", {"method": "td", "steps": 2, "rows": 8}, marks=pytest.mark.integration
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
@@ -186,9 +188,15 @@ def test_a_fit_leaves_its_features_and_the_weights_of_its_network(kind, options,
     "encoder",
     [
         MLP(4, num_inputs=3, hidden=(5, 6), bias_scale=1.0),
-        Convolutional(4, frame_shape=(10, 13, 2), channels=(3, 5), hidden=7),
+        pytest.param(
+            Convolutional(4, frame_shape=(10, 13, 2), channels=(3, 5), hidden=7),
+            marks=pytest.mark.integration,
+        ),
         Convolutional(4, frame_shape=(12, 9, 1), channels=(3, 2), hidden=7, kernel_size=4),
-        Convolutional(4, frame_shape=(16, 11, 1), channels=(3, 2), hidden=7, unpadded=1),
+        pytest.param(
+            Convolutional(4, frame_shape=(16, 11, 1), channels=(3, 2), hidden=7, unpadded=1),
+            marks=pytest.mark.integration,
+        ),
     ],
 )
 def test_modules_of_pytorch_compute_what_the_encoder_does(encoder):

@@ -8,15 +8,13 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 import rlreps.app.main
-from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
 from rlreps.app.command_options import command_class
 from rlreps.app.commands import every_command
 from rlreps.app.main import parse_command
 from rlreps.app.options import _bare, _Parser
-from rlreps.cumulants import CUMULANTS
-from rlreps.encoders import ENCODERS, MLP
+from rlreps.encoders import MLP
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES, LargeBatch
+from rlreps.losses import LargeBatch
 from rlreps.training import Optimizer
 from rlreps.training.config import TrainingConfig
 
@@ -48,21 +46,6 @@ def test_objectives_and_agents_have_discounts_of_their_own():
     words = "agent train --auxiliary-weight 0.1 --method td_low_rank --discount 0.9"
     config = parse_command([*words.split(), "--method-discount", "0.7", "--out", "run"]).config
     assert (config.dqn.discount, config.auxiliary.objective.discount) == (0.9, 0.7)
-
-
-@pytest.mark.parametrize(
-    ("command", "flag", "names"),
-    [
-        ("train store", "method", OBJECTIVES),
-        ("train store", "encoder", ENCODERS),
-        ("train-live", "cumulants", CUMULANTS),
-        ("agent train --auxiliary-weight 0.1", "auxiliary-tasks", TASKS),
-        ("agent train --auxiliary-weight 0.1", "method", AUXILIARY_OBJECTIVES),
-    ],
-)
-def test_every_choice_of_a_command_can_be_parsed(command, flag, names):
-    for name in names:
-        parse_command([*command.split(), "--out", "run", f"--{flag}", name.replace("_", "-")])
 
 
 def parsers_of(command):

@@ -46,9 +46,8 @@ def stores(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize(
-    "method", ["transition", pytest.param("monte_carlo", marks=pytest.mark.integration)]
-)
+@pytest.mark.integration
+@pytest.mark.parametrize("method", ["transition", "monte_carlo"])
 def test_cells_in_walls_hold_nothing_and_the_first_component_tells_the_rooms_apart(stores, method):
     store, measure = open_estimates(stores(method)), MEASURES[method]
     assert store.matrix.shape == (STATES, STATES)

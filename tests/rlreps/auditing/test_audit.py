@@ -635,32 +635,6 @@ def test_tables_and_figures_are_written(truth, sound, tmp_path):
     assert values[1].endswith(",")  # 200 labelled states would be more than half.
 
 
-def lines_of(figure):
-    (axes,) = figure.axes
-    assert axes.get_ylim()[0] == 0.0
-    return [(line.get_label(), line.get_linestyle(), *line.get_data()) for line in axes.lines]
-
-
-def test_the_figure_shows_what_is_captured_by_chance(truth, sound, random):
-    noise = random.normal(size=(STATES, 30))
-    checkpoints = rlreps.audit({0: noise[:, :20], 1000: noise}, truth)
-    *shares, (name, style, steps, heights) = lines_of(checkpoints.figure())
-    assert [each[0] for each in shares] == [f"leading {k}" for k in (1, 2, 5, 10, 20, 50)]
-    assert (name, style) == ("chance", "--")
-    np.testing.assert_array_equal(steps, [0, 1000])
-    np.testing.assert_allclose(heights, [20 / (STATES - 1), 30 / (STATES - 1)])
-    collapsed = rlreps.audit({0: np.ones((STATES, 2)), 1: np.ones((STATES, 2))}, truth)
-    assert lines_of(collapsed.figure())[-1][0] == "chance"
-    *_, (name, style, _, heights) = lines_of(rlreps.audit(sound, truth).figure())
-    assert (name, style) == ("chance", "--")
-    np.testing.assert_allclose(heights, UNITS / (STATES - 1))
-    networks = rlreps.audit({"mine": sound, "noise": noise}, truth).figure()
-    *_, (first, style, _, mine), (second, _, _, theirs) = lines_of(networks)
-    assert (first, second, style) == ("mine", "noise", "--")
-    np.testing.assert_allclose(mine, UNITS / (STATES - 1))
-    np.testing.assert_allclose(theirs, 30 / (STATES - 1))
-
-
 # Recorded data.
 
 
@@ -857,21 +831,6 @@ def test_an_audit_of_any_other_number_of_its_truth_or_features_is_another_run(
     assert described(dataclasses.replace(truth)) == first
     np.save(file, np.ones((STATES, 2), np.float32).view(np.int32))
     assert described(truth) != first
-
-
-@pytest.mark.parametrize("features", [np.zeros((STATES - 1, 3)), np.full((STATES, 3), np.nan)])
-def test_the_command_refuses_features_that_do_not_fit_before_any_file(
-    store, features, tmp_path, capsys
-):
-    np.save(tmp_path / "mine.npy", features)
-    words = ["audit", str(tmp_path / "mine.npy"), "--truth", str(store)]
-    with pytest.raises(SystemExit) as left:
-        main([*words, "--out", str(tmp_path / "page")])
-    assert left.value.code == 2
-    told = capsys.readouterr().err
-    assert "expected " in told
-    assert "features 'mine.npy'" in told
-    assert not (tmp_path / "page").exists()
 
 
 def test_the_command_tells_how_to_store_the_truth_of_a_world(sound, tmp_path, capsys):

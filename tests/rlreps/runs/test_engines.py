@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rlreps.app.main import main
 from rlreps.runs import engines
 from rlreps.runs.workers import map_names
 
@@ -56,19 +55,6 @@ def test_a_job_of_slurm_ends_a_future(error):
     assert isinstance(future, Future)
     assert future.exception(timeout=20) is error
     assert error is not None or future.result() == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "package"), [("dask", "distributed"), ("mpi", "mpi4py"), ("slurm", "submitit")]
-)
-def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys, tmp_path, name, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    given = ["--grid", "seed=0,1", "--out", str(tmp_path / "out")]
-    place = f"rlreps.runs.engines:{name}"
-    with pytest.raises(SystemExit, match="2"):
-        main(["sweep", str(tmp_path), *given, "--executor", place])
-    said = f'the package {package} .*, got none: pip install "rlreps\\[{name}\\]"'
-    assert re.search(said, capsys.readouterr().err)
 
 
 @pytest.mark.integration

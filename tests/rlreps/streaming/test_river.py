@@ -1,7 +1,5 @@
 """The river transformer: its rule in NumPy, a pipeline, and rows with other features."""
 
-import copy
-
 import numpy as np
 import pytest
 
@@ -129,19 +127,6 @@ def test_features_are_those_of_the_first_row():
     assert model.transform_one(shuffled) == model.transform_one(row)
     del shuffled["a"]
     assert model.transform_one(shuffled) == model.transform_one({**row, "a": 0.0})
-
-
-@pytest.mark.parametrize("rule", SINGLE)
-def test_river_copies_clones_and_chains_every_rule_of_single_rows(rule):
-    model = RiverPCA(2, rule, learning_rate=0.01)
-    chained = learned(model, ROWS[:2]) | linear_model.LinearRegression()
-    chained.learn_one(as_row(ROWS[0]), 1.0)
-    assert np.isfinite(chained.predict_one(as_row(ROWS[1])))
-    again, new = copy.deepcopy(model), model.clone()
-    learned(again, ROWS[2:4])
-    learned(model, ROWS[2:4])
-    assert again.transform_one(as_row(ROWS[0])) == model.transform_one(as_row(ROWS[0]))
-    assert new.transform_one(as_row(ROWS[0])) == {0: 0.0, 1: 0.0}
 
 
 def test_too_many_components_and_rules_of_several_rows_are_refused():

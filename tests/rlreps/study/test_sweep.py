@@ -278,10 +278,3 @@ def test_an_interrupted_sweep_trains_what_is_left_and_another_grid_is_refused(
     alone = run_job(Train(store=toy_store, config=config.points[2].config), tmp_path / "alone")
     found = whole["points"][2]["subspace_distance"]
     assert found == pytest.approx(alone["subspace_distance"], rel=1e-3)
-
-
-OPTIONS = (
-    "--hidden 16 --frequencies 4 --method danskin_lissa --schedule constant --num-features 3 "
-    "--steps 100 --rows 40 --tasks 16 --num-seeds 2 --seed 5 --evaluate-every 50 "
-    "--checkpoint-every 50 --quiet"
-)

@@ -78,17 +78,6 @@ class Listed(gymnasium.Env):
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [{"shape": (4,)}, {"shape": 4}, {"shape": None}, {"decode": lambda state: "abc"}],
-)
-def test_tables_with_other_attributes_have_states_as_places(parts):
-    world = World.from_gymnasium_table(Listed(**parts))
-    assert world.next_states.tolist() == [[0, 1], [1, 0]]
-    assert world.names == ("state",)
-    assert World.from_gymnasium_table(Listed(shape=(1, 2))).names == ("column", "row")
-
-
-@pytest.mark.parametrize(
     ("outcomes", "said"),
     [
         ([(0.5, 1, 0.0, False)], r"probabilities in P\[1\]\[0\] that sum to 1, got 0.5"),

@@ -134,14 +134,16 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     assert not {"leading_distance", "subspace_distance"} & set(summary)
 
 
-def test_agents_are_compared_by_their_last_returns(finished, in_puddle_world, tmp_path):
-    other = shutil.copytree(finished, tmp_path / "other")
+def test_agents_are_compared_by_their_last_returns(finished, tmp_path):
+    other, elsewhere = (shutil.copytree(finished, tmp_path / name) for name in "ab")
     summary = json.loads((other / "summary.json").read_text())
     summary["final_returns"] = [
         value + gain for value, gain in zip(summary["final_returns"], (4.0, 8.0), strict=True)
     ]
     (other / "summary.json").write_text(json.dumps(summary))
-    rows = compare({"one": finished, "other": other, "elsewhere": in_puddle_world}).rows
+    record = (elsewhere / "config.json").read_text()
+    (elsewhere / "config.json").write_text(record.replace("CartPole-v1", "Acrobot-v1"))
+    rows = compare({"one": finished, "other": other, "elsewhere": elsewhere}).rows
     assert {row["measure"] for row in rows} == {"return"}
     assert (rows[1]["pairs"], rows[1]["difference"]) == (2, pytest.approx(6.0))
     # Returns in another environment are listed, and not subtracted.

@@ -55,7 +55,7 @@ def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_n
     assert summary["subspace_distance"] == pytest.approx(distances[-1].mean(), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", CUMULANTS)
+@pytest.mark.parametrize("name", ["discs", "random_indicators"])
 def test_the_target_is_the_subspace_of_the_centred_measure_times_the_cumulants(toy_store, name):
     store = open_store(toy_store)
     truth = live_ground_truth(configured(cumulants=CUMULANTS[name](), num_features=3), store)

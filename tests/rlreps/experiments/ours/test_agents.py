@@ -7,8 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.envs import Image
-from rlreps.errors import InputError
 from rlreps.experiments.ours import agents, mazes
 from rlreps.experiments.ours.agent_arms import (
     CONTROL,
@@ -21,11 +19,9 @@ from rlreps.experiments.ours.agent_arms import (
     IMAGES,
     LARGE_BATCH,
     LEARNED,
-    POSITION,
     SCRATCH,
     WAYS,
     WIDER,
-    arena_of,
     exact_table,
     learned_table,
     mean_of_budget,
@@ -242,43 +238,11 @@ def test_counted_models_have_to_gain_over_fitted_features_wherever_states_can_be
     assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, games=games))[9] is holds
 
 
-def test_agents_that_see_images_differ_from_the_others_in_what_they_see_alone():
-    for maze in MAZES:
-        assert arena_of(maze + IMAGES) == maze
-        seen, told = (LAPTOP.agents(name, FITTED) for name in (maze + IMAGES, maze))
-        assert seen.observation == Image(size=8, bins=mazes.BINS)
-        names = ("observation", "encoder", "evaluate_every")
-        same = {name: getattr(told, name) for name in names}
-        assert dataclasses.replace(seen, **same) == told
-    assert [LAPTOP.settings[maze + IMAGES] for maze in MAZES] == [LAPTOP.picture_labels] * 3
-
-
-def test_games_have_the_same_steps_in_all_arms_and_counted_models_where_observations_repeat():
-    for name, game in GAMES.items():
-        labels = LAPTOP.settings[name]
-        assert (COUNTED in labels) == game.repeats
-        agents = {label: LAPTOP.agents(name, label) for label in labels}
-        assert {each.environment for each in agents.values()} == {game.environment}
-        assert {each.steps for each in agents.values()} == {LAPTOP.game_steps}
-        basis = "counted" if game.repeats else "fourier"
-        assert agents[FITTED].features.basis == basis
-        for label in (EXPLICIT, POSITION, LEARNED):
-            with pytest.raises(InputError, match="an arm that games have"):
-                LAPTOP.agents(name, label)
-
-
 @pytest.mark.parametrize("maze", MAZES)
 def test_the_images_of_all_cells_differ(maze):
     world = mazes.world_of(maze, observation=LAPTOP.agents(maze + IMAGES, SCRATCH).observation)
     seen = Grid(mazes.BINS).observations(world)
     assert len(np.unique(seen.reshape(len(seen), -1), axis=0)) == len(seen) == mazes.BINS**2
-
-
-def test_agents_in_the_maze_kept_aside_have_seeds_of_their_own():
-    inside, outside = (set(LAPTOP.agents(maze, FITTED).seeds) for maze in ("spiral", "four_rooms"))
-    assert not inside & outside
-    assert LAPTOP.agents("spiral", FITTED).features.kind == "fitted"
-    assert LAPTOP.agents("spiral", SCRATCH).features.kind == "none"
 
 
 @pytest.mark.integration

@@ -96,9 +96,6 @@ def test_functions_of_velocities_are_the_sums_over_balls_stated():
         assert gaps.min() < 1e-3 * np.abs(expected).max()
 
 
-VIDEO = BouncingBalls(frame_size=16)
-
-
 def test_responses_follow_the_balls_and_exciting_frames_are_those_of_extreme_values():
     def centre_of_brightness(frames):
         """Minus the balls' mean x, its squared distance from the middle, its change."""

@@ -13,9 +13,7 @@ from gymnasium import spaces
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import FitWarning, InputError
 from rlreps.files import read_arrays
-from rlreps.successor.fitting.config import FitConfig
 from rlreps.successor.fitting.data import Transitions, as_transitions
-from rlreps.successor.fitting.fit import Fit, fit
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]
@@ -265,21 +263,6 @@ def test_whole_numbers_that_double_precision_blurs_are_refused():
     same = np.full_like(large, 2**60)  # A coordinate that never changes loses nothing.
     same[:, 1] = STATES[:, 0]
     assert len(Transitions(**columns(observation=same[:-1], next_observation=same[1:]))) == ROWS
-
-
-def test_a_warning_names_the_line_of_the_user():
-    given = {"observations": np.arange(6), "actions": np.arange(6), "terminals": [0, 0, 1, 0, 0, 1]}
-
-    def read():
-        return Transitions.from_dictionary(given)
-
-    with pytest.warns(FitWarning):
-        rest = Fit(data=read(), given=FitConfig())
-
-    for call in (read, lambda: as_transitions(given), lambda: fit(given), rest.run):
-        with pytest.warns(FitWarning) as caught:
-            call()
-        assert {each.filename for each in caught} == {__file__}
 
 
 class Line(gymnasium.Env):
