@@ -51,6 +51,15 @@ def test_a_state_comes_back_bit_for_bit_in_the_structure_of_its_template(saved):
     assert is_the_saved_state(restore(saved, jax.eval_shape(a_state)))
 
 
+def test_neither_a_part_of_a_checkpoint_nor_that_of_another_run_is_taken(tmp_path):
+    Checkpoints(tmp_path, run="ours").save(7, a_state())
+    with pytest.raises(InputError, match="got the checkpoint of another run"):
+        Checkpoints(tmp_path, run="theirs").restore(7, a_state(1))
+    shutil.copytree(tmp_path / "7", tmp_path / "9")
+    (tmp_path / "9" / checkpoint_module._RECORD).unlink()
+    assert Checkpoints(tmp_path, run="ours").complete_steps() == [7]
+
+
 def names(folder):
     return sorted(entry.name for entry in folder.iterdir())
 

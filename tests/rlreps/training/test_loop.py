@@ -77,6 +77,10 @@ def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(
             patch.setattr(loop, rule, 1e9)
             finish(run_folder(tmp_path / rule), steps=22)
         assert sorted(int(e.name) for e in (tmp_path / rule / "checkpoints").iterdir()) == [8, 22]
+    # A longer run goes on to the next multiple of the interval.
+    longer = Sums()
+    finish(run_folder(tmp_path / "_REST"), longer, steps=28)
+    assert longer.calls == [(22, 2), (24, 4)]
     # NaN is null on disk and NaN in memory.
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1], parse_constant=pytest.fail)["ratio"] == [None, 1.0]
