@@ -50,10 +50,10 @@ class TransitionEstimator(RowEstimator):
     Memory: let f = (bins · refinement)² be the number of sub-cells, w the number of rows of
     sub-cells that the longest move crosses, and b = w · bins · refinement. Counting transitions
     takes about 20 f (2 w + 1)² bytes. The factors then take 12 f b bytes, or 24 f b for discounts
-    above 0.999 and short sums, which need float64. Counting and factors each take 0.1 GB for
-    100 x 100 sub-cells and 2 GB for 200 x 200. Rows are computed in aligned tiles of ``TILE_ROWS``,
-    so that their bits do not depend on the rows requested. The bits do depend on the machine, its
-    BLAS and the BLAS's threads.
+    above 0.999, which need float64. Counting and factors each take 0.1 GB for 100 x 100 sub-cells
+    and 2 GB for 200 x 200. Rows are computed in aligned tiles of ``TILE_ROWS``, so that their bits
+    do not depend on the rows requested. The bits do depend on the machine, its BLAS and the BLAS's
+    threads.
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
@@ -111,15 +111,19 @@ class TransitionEstimator(RowEstimator):
         # The omitted modes contribute γᵐ ρᵐ / (1 - γᵐ) of the sum, at most the tolerance.
         weight = discount**terms
         log_rest = (np.log(_CUT_TOLERANCE) + np.log1p(-weight) - terms * np.log(discount)) / terms
-        # Single precision blurs sums of many terms, of which the end is a difference, too much.
-        double = 1.0 / (1.0 - discount) / (1.0 - weight) > _LONGEST_SINGLE_PRECISION
-        solver = factorise(self._chain, bins, discount, np.float64 if double else np.float32)
-        if log_rest >= 0.0:
-            self._solver = solver
-            return
-        modes = slow_modes(self._chain, float(np.exp(log_rest)))
-        if modes is not None and terms * weight * modes.residual <= _STEP_TOLERANCE:
-            self._solver, self._end = solver, _end_of_sum(modes, discount, terms)
+        double = 1.0 / (1.0 - discount) > _LONGEST_SINGLE_PRECISION
+        for dtype in (np.float64,) if double else (np.float32, np.float64):
+            solver = factorise(self._chain, bins, discount, dtype)
+            if log_rest >= 0.0:
+                self._solver = solver
+                return
+            modes = slow_modes(self._chain, solver, float(np.exp(log_rest)))
+            if modes is None:
+                return
+            # Single precision blurs sums of many terms too much; double precision does not.
+            if terms * weight * modes.residual <= _STEP_TOLERANCE:
+                self._solver, self._end = solver, _end_of_sum(modes, discount, terms)
+                return
 
     def _compute_tile(self, tile: int) -> np.ndarray:
         """Return rows [at most TILE_ROWS, n] (float32)."""

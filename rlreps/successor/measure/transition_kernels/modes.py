@@ -5,15 +5,19 @@ subspace; the rows of L span the left invariant subspace with the same eigenvalu
 agent out: most eigenvalues are small, and the rest vanishes after some tens of steps.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
 
-_FEWEST_MODES = 32
-_MOST_MODES = 256
-_CUTS = 8
-"""Numbers of modes among which the widest gap is looked for."""
+from rlreps.successor.measure.transition_kernels.solver import BandedSolver
+
+_FIRST_PANEL = 64
+_LARGEST_PANEL = 512
+_ITERATIONS = 10
+_POLISHES = 2
 
 
 class SlowModes(NamedTuple):
@@ -33,44 +37,80 @@ class SlowModes(NamedTuple):
     residual: float
 
 
-def slow_modes(chain: scipy.sparse.csr_array, largest_rest: float) -> SlowModes | None:
+def slow_modes(
+    chain: scipy.sparse.csr_array, solver: BandedSolver, largest_rest: float
+) -> SlowModes | None:
     """Compute the modes with eigenvalues of modulus above ``largest_rest``, and a few more.
+
+    Iterate on a panel of vectors with (I - γP)⁻¹, which has the same invariant subspaces as P. Then
+    iterate with P, which damps what is left of the fast modes. Last, take the Schur form of P
+    projected onto the panel.
 
     Args:
         chain: P, [n, n].
+        solver: Factors of I - γP.
         largest_rest: Largest modulus of an eigenvalue that may be left out, in (0, 1).
 
     Returns:
-        The modes; None if more than an eighth of all n modes or more than some hundreds would be
+        The modes; None if more than a quarter of all n modes or more than some hundreds would be
         needed, or if the left and right subspaces have different eigenvalues.
     """
-    count = _FEWEST_MODES
-    while count <= min(_MOST_MODES, chain.shape[0] // 8):
-        values, rights = _leading(chain, count)
-        allowed = (1 + np.flatnonzero(values[1:] <= largest_rest)).tolist()[:_CUTS]
-        if allowed:
-            # A wide gap does not separate conjugate or equal eigenvalues.
-            cut = max(allowed, key=lambda k: values[k - 1] / max(values[k], 1e-12))
-            threshold = np.sqrt(values[cut - 1] * values[cut])
-            others, lefts = _leading(chain.T.tocsr(), count)
-            if np.count_nonzero(others > threshold) == cut:
-                return _paired(chain, _real_basis(rights[:, :cut]), _real_basis(lefts[:, :cut]).T)
-        count *= 2
+    transposed = chain.T.tocsr()
+    panel = _FIRST_PANEL
+    while panel <= min(_LARGEST_PANEL, chain.shape[0] // 4):
+        rights = _panel(chain, solver.columns, panel)
+        eigenvalues = np.sort(np.abs(np.linalg.eigvals(rights.T @ (chain @ rights))))[::-1]
+        count = _cut(eigenvalues, largest_rest)
+        if count is not None:
+            lefts = _panel(transposed, lambda x: solver.rows(x.T).T, panel)
+            threshold = float(np.sqrt(eigenvalues[count - 1] * max(eigenvalues[count], 1e-12)))
+            right = _invariant(chain, rights, threshold)
+            left = _invariant(transposed, lefts, threshold).T
+            if right.shape[1] == left.shape[0] == count:
+                return _paired(chain, right, left)
+        panel *= 2
     return None
 
 
-def _leading(matrix: scipy.sparse.csr_array, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest moduli of eigenvalues, falling, and their eigenvectors [n, count]."""
-    start = np.random.default_rng(0).standard_normal(matrix.shape[0])
-    values, vectors = scipy.sparse.linalg.eigs(matrix, k=count, which="LM", v0=start)
-    order = np.argsort(-np.abs(values))
-    return np.abs(values)[order], vectors[:, order]
+def _panel(
+    matrix: scipy.sparse.csr_array, solve: Callable[[np.ndarray], np.ndarray], size: int
+) -> np.ndarray:
+    """Compute an orthonormal basis [n, size] (float64) that nearly contains the slowest modes."""
+    panel = np.random.default_rng(0).standard_normal((matrix.shape[0], size))
+    for _ in range(_ITERATIONS):
+        panel = _orthonormal(solve(panel).astype(np.float64))
+    for _ in range(_POLISHES):
+        panel = _orthonormal(matrix @ panel)
+    return panel
 
 
-def _real_basis(vectors: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis [n, k] of the span of whole pairs of conjugate vectors [n, k]."""
-    parts = np.concatenate([vectors.real, vectors.imag], axis=1)
-    return np.linalg.svd(parts, full_matrices=False)[0][:, : vectors.shape[1]]
+def _orthonormal(panel: np.ndarray) -> np.ndarray:
+    basis, _ = scipy.linalg.qr(panel, mode="economic", overwrite_a=True, check_finite=False)
+    return np.asarray(basis)
+
+
+def _cut(eigenvalues: np.ndarray, largest_rest: float) -> int | None:
+    """Return how many modes to keep: up to the widest admissible gap in the first half.
+
+    Only the first half of a panel has converged. A wide gap does not separate conjugate or equal
+    eigenvalues, and it separates the modes that are kept from the others.
+    """
+    half = len(eigenvalues) // 2
+    allowed = [k for k in range(1, half) if eigenvalues[k] <= largest_rest]
+    if not allowed:
+        return None
+    near = allowed[:8]
+    return max(near, key=lambda k: eigenvalues[k - 1] / max(eigenvalues[k], 1e-12))
+
+
+def _invariant(matrix: scipy.sparse.csr_array, panel: np.ndarray, threshold: float) -> np.ndarray:
+    """Return an orthonormal basis [n, k] of the modes above the threshold within a panel."""
+    _, vectors, count = scipy.linalg.schur(
+        panel.T @ (matrix @ panel),
+        output="real",
+        sort=lambda real, imaginary: np.hypot(real, imaginary) > threshold,
+    )
+    return np.asarray(panel @ vectors[:, :count])
 
 
 def _paired(chain: scipy.sparse.csr_array, right: np.ndarray, left: np.ndarray) -> SlowModes:

@@ -18,6 +18,7 @@ from rlreps.successor.measure.transition_kernels import estimator as transition
 from rlreps.successor.measure.transition_kernels import matrix
 from rlreps.successor.measure.transition_kernels.estimator import TransitionEstimator
 from rlreps.successor.measure.transition_kernels.matrix import one_step
+from rlreps.successor.measure.transition_kernels.modes import slow_modes
 from rlreps.successor.measure.transition_kernels.solver import factorise
 
 BINS = 16
@@ -133,6 +134,19 @@ def test_banded_solves_equal_dense_ones(dtype):
     np.testing.assert_allclose(solver.rows(right.T), right.T @ inverse, **tolerance)
     np.testing.assert_allclose(solver.rows(late.T), late.T @ inverse, **tolerance)
     np.testing.assert_array_equal(solver.rows(np.zeros((2, bins**2))), 0.0)
+
+
+def test_every_closed_room_has_a_mode_of_its_own():
+    bins, side = 40, 8
+    rows, columns = np.divmod(np.arange(bins**2), bins)
+    room = rows // side * (bins // side) + columns // side
+    near = np.abs(rows[:, None] - rows) + np.abs(columns[:, None] - columns) <= 1
+    steps = near & (room[:, None] == room)
+    chain = scipy.sparse.csr_array(steps / steps.sum(axis=1, keepdims=True))
+    modes = slow_modes(chain, factorise(chain, bins, 0.99, np.float64), 0.995)
+    assert np.count_nonzero(np.abs(np.linalg.eigvals(modes.step)) > 1.0 - 1e-9) == 25
+    # The steps of a chain keep constants: no mode of eigenvalue 1 is left out.
+    np.testing.assert_allclose(modes.right @ (modes.left @ np.ones(bins**2)), 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dense", [True, False])
