@@ -27,6 +27,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rlreps.errors import require
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.measure.chains import MarkovChain
 from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
@@ -133,9 +134,12 @@ def rollout_kernel(
 
 def _num_columns(chain: MarkovChain[Any, Any], cumulants: Cumulant | None) -> int:
     """Return the number of cells, or of cumulants."""
-    if cumulants is None:
-        return chain.num_cells
     state = jax.eval_shape(chain.start, jax.random.key(0, impl=PRNG), jnp.int32(0))
+    if cumulants is None:
+        cell = jax.eval_shape(chain.cell, state)
+        fits = cell.shape == () and jnp.issubdtype(cell.dtype, jnp.integer)
+        require(fits, "a cell as an integer []", f"{cell.dtype} {list(cell.shape)}")
+        return chain.num_cells
     (count,) = jax.eval_shape(cumulants, state).shape
     return int(count)
 
@@ -146,6 +150,9 @@ def _lanes(leaf: Array) -> Array:
     lanes: Array = jnp.moveaxis(leaf, 0, -2).reshape(*components, num_starts * rollouts)
     return lanes
 
+
+_ROUNDING = 1e-3
+"""Share of a row's visits that rounding may lose."""
 
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
 
@@ -170,7 +177,11 @@ class RowSampler(RowEstimator):
                 process.
             cumulants: Numbers [t] (float32) of a state, whose discounted sums are the columns;
                 None counts visits of the chain's cells.
+
+        Raises:
+            InputError: If a cell is not one integer.
         """
+        self._row_sum = settings.row_sum if cumulants is None else None
         self.num_starts, self._columns = chain.num_cells, _num_columns(chain, cumulants)
         # The first half has one more rollout if the number of rollouts is odd.
         self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
@@ -198,6 +209,9 @@ class RowSampler(RowEstimator):
         """Yield the rows of each block of start cells in order, working ahead on all cores.
 
         Closing the generator, or an error or interrupt inside it, stops that work.
+
+        Raises:
+            InputError: If visits are lost, since the chain leaves its cells.
         """
         checked = (checked_cells(block, self.num_starts) for block in blocks)
         cells = np.concatenate([np.empty(0, np.int32), *checked])
@@ -213,6 +227,10 @@ class RowSampler(RowEstimator):
                     estimates[:, filled : filled + count] = tile[:, :count]
                     tile = tile[:, count:]
                     filled += count
+                if self._row_sum is not None and len(block):
+                    lost = 1.0 - estimates[0].sum(axis=1).min() / self._row_sum
+                    place = f"cells in [0, {self._columns}) of all states"
+                    require(lost < _ROUNDING, place, f"others for {lost:.1%} of a row's visits")
                 yield RowEstimates(*estimates)
 
     def _tiles(self, cells: np.ndarray) -> Generator[np.ndarray, None, None]:

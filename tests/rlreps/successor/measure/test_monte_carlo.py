@@ -164,6 +164,28 @@ def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon
     np.testing.assert_allclose(rows, [[even, odd], [odd, even]], atol=1e-6 * powers.sum())
 
 
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (
+            lambda state: state // STATES_PER_CELL + 1,
+            r"in \[0, 30\) of all states, got .others",
+        ),
+        (lambda state: state[None] // STATES_PER_CELL, r"an integer \[\], got 'int32 \[1\]'"),
+        (lambda state: state / STATES_PER_CELL, r"an integer \[\], got 'float32 \[\]'"),
+    ],
+)
+def test_a_chain_that_leaves_its_cells_is_refused(cell, words):
+    chain = environment_chain(
+        SlipperyRing(2),
+        num_cells=NUM_CELLS,
+        start=lambda key, cell: cell * STATES_PER_CELL,
+        cell=cell,
+    )
+    with pytest.raises(InputError, match=words):
+        RowSampler(chain, RolloutSettings(rollouts=4, horizon=40, discount=0.9)).estimates()
+
+
 def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_by_any_number_of_workers(
     monkeypatch,
 ):
