@@ -264,12 +264,13 @@ def fit_features(
             warnings.warn(f"{found}; the agent with seed {seed} keeps its features", stacklevel=2)
             return previous
         # Zeros of both signs have the same number.
-        signless = np.asarray(as_inputs(jnp.asarray(states))) + np.float32(0.0)
+        seen: Any = states
+        signless = as_inputs(seen) + np.float32(0.0)
         shared = len(np.unique(hash_rows(signless))) - len(known)
         if shared:
             warnings.warn(
                 f"{shared} of {len(known) + shared} observations have the number of another one, "
-                "and its features; count fewer, or take basis fourier",
+                "and its features; take observations of fewer values, or basis='fourier'",
                 stacklevel=2,
             )
         basis: Basis = UnitVectors(len(known))

@@ -22,10 +22,10 @@ def two_weight_loss(
 ) -> Array:
     """Compute a scalar with gradient ŵ'(φᵀŵ − ψ) at features [b, d], a mean over rows and tasks.
 
-    Objectives that estimate weights have gradients of this form; those in chunks and on pairs make
-    their own. With ŵ = ŵ' it is the gradient of half the mean
-    squared residual at fixed weights. The surrogate printed in Sec. 3.3 of Le Lan et al. 2023 is
-    not used: it equals φᵀŵ φᵀŵ' − ψ²/2, whose gradient lacks ψ.
+    Objectives that estimate weights have gradients of this form; ``DanskinChunked`` makes its own.
+    With ŵ = ŵ' it is the gradient of half the mean squared residual at fixed weights. The surrogate
+    printed in Sec. 3.3 of Le Lan et al. 2023 is not used: it equals φᵀŵ φᵀŵ' − ψ²/2, whose gradient
+    lacks ψ.
 
     Args:
         features: φ, [b, d].

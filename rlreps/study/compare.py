@@ -305,8 +305,9 @@ def _judge(row: Mapping[str, Any]) -> str:
     if (low > 0.0 or high < 0.0) and row["p_value"] < LEVEL:
         return "above that of" if low > 0.0 else "below that of"
     least = row["detectable"]
-    detectable = "" if least is None else f" (detectable: {format_number(least)})"
-    return f"cannot be told{detectable} from that of"
+    why = "single runs or equal ones show no spread"
+    detectable = why if least is None else f"detectable: {format_number(least)}"
+    return f"cannot be told ({detectable}) from that of"
 
 
 def _notes(run: FinalValues, first: FinalValues) -> list[str]:

@@ -38,7 +38,7 @@ Result: TypeAlias = Path | str | Logs | TrainingResult | Mapping[Any, float] | A
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class FinalValues:
-    """The final figures of a run, or of a sweep at one point of its grid.
+    """The final values of a run, or of a sweep at one point of its grid.
 
     Attributes:
         label: Name of the run.
@@ -76,7 +76,7 @@ class FinalValues:
 
 
 def read_results(results: Sequence[tuple[Any, Any]]) -> list[FinalValues]:
-    """Read the final figures of labelled results; logs up to the steps that all of them reached.
+    """Read the final values of labelled results; logs up to the steps that all of them reached.
 
     Raises:
         InputError: If a result has none.

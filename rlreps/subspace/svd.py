@@ -262,8 +262,8 @@ class RandomizedSVD:
         The result includes a bound on the distance from the exact subspace (`error_bound`).
 
         Warns:
-          FitWarning: if the bound for all components exceeds 0.05, for example because the
-            singular values hardly fall.
+          FitWarning: if the bound for all components of a rank that is given exceeds 0.05, for
+            example because the singular values hardly fall.
         """
         rank = _rank(self.rank, matrix)
         _require_matrix_and_rank(matrix, rank)
@@ -273,12 +273,11 @@ class RandomizedSVD:
         triplets = _ritz_triplets(products, panel.astype(products.dtype), self.power_iterations)
         left, values, bounds = refined(products, triplets, rank, seed=self.seed)
         kept = components_kept(values, products.shape, rank, at_most=self.rank is None)
-        if kept and bounds[kept - 1] > _LARGEST_BOUND:
-            sure = int(np.argmax(bounds > _LARGEST_BOUND))
+        # The last of a default number of components may be sampling noise.
+        if self.rank is not None and bounds[kept - 1] > _LARGEST_BOUND:
             warn_user(
-                f"the {kept} leading components are within a subspace distance of "
-                f"{bounds[kept - 1]:.2g} of the exact ones, the leading {sure} within "
-                f"{_LARGEST_BOUND}: raise power_iterations, or take fewer components"
+                f"the {kept} leading components are known to a subspace distance of "
+                f"{bounds[kept - 1]:.2g} alone: raise power_iterations, or take fewer components"
             )
         return PrincipalSubspace(
             basis=fix_signs(left[:, :kept]),

@@ -176,7 +176,8 @@ class FitData(Job[Mapping[str, Any]]):
         shown = [] if rep.quality is None else rep.quality.warnings()  # Beside the quality.
         lines = [*told, *(line for line in said if line not in shown)]
         ended = int(parts.data.terminated.sum())
-        ends = f"ends: {ended:,} rows terminate, {parts.data.ends.sum() - ended:,} are cut"
+        cut = int(parts.data.ends.sum()) - ended
+        ends = f"ends: {ended:,} of {len(parts.data):,} rows are terminal, {cut:,} are cut"
         notes = [*rep.observed.lines(), ends, *(f"warning: {line}" for line in lines)]
         return {**rep.write(folder), "notes": notes}
 

@@ -21,8 +21,10 @@ The other terminations are the last rows of copies of an environment."""
 _SPACING = 1e-5
 """Single precision serves while its spacing is at most this share of a coordinate's range."""
 
-_OTHER_TERMINALS = ("dones", "done", "is_terminal", "terminal", "termination", "terminateds", "dw")
-_OTHER_TIMEOUTS = ("is_last", "timeout", "truncation", "truncateds")
+_OTHER_TERMINALS = ("dones", "done", "is_terminal", "terminal", "termination", "terminateds")
+_OTHER_TERMINALS += ("not_done", "dw")
+_OTHER_TIMEOUTS = ("dones", "done", "is_last", "is_first", "timeout", "truncation", "truncateds")
+_OTHER_TIMEOUTS += ("episode_starts", "not_done")
 """What other libraries call ends of episodes. Some of them mark only terminal states, others all
 ends, so they are not read."""
 
@@ -205,10 +207,11 @@ def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
         varies = np.any([state.max(axis=axes) != state.min(axis=axes) for state in states], axis=0)
         allowed = np.where(varies, _SPACING * (most - least) if floats else 1.0, np.inf)
         if (np.spacing(largest.astype(np.float32)) > allowed).any():
-            if not floats and (np.spacing(largest) > allowed).any():
+            blurred = np.spacing(largest) > allowed
+            if not floats and blurred.any():
                 raise InputError(
                     "expected whole numbers in observations that double precision tells apart, got "
-                    f"up to {most.max():.3g}: subtract an offset"
+                    f"a size of {largest[blurred].max():.3g}: subtract an offset"
                 )
             return [state.astype(np.float64) for state in states]
     return [state.astype(np.float32) for state in states] if floats else states
@@ -265,7 +268,10 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
     ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
     masks = _entry(data, "masks", optional=True)
-    _refuse_unread(data, terminal is None and masks is None, ended is None)
+    following = _entry(data, "next_observations", "next_observation", optional=True)
+    # Where the next observation of a row is not the following row's, the record was cut.
+    cut = ended is None and masks is None and "episode" not in data and following is None
+    _refuse_unread(data, terminal is None and masks is None, cut)
     if terminal is None and ended is None and masks is None and "episode" not in data:
         raise InputError(
             "expected an entry that marks ends (terminals, timeouts, masks or episode), got "
@@ -285,7 +291,6 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
         require(bool((index == index).all()), "an index of an episode in every row", "NaN")
         changes = np.append(index[1:] != index[:-1], True) & ~terminated
         ends = changes if ends is None else ends | changes
-    following = _entry(data, "next_observations", "next_observation", optional=True)
     kept = np.ones(rows, np.bool_)
     autoreset = data.get("autoreset")
     if autoreset is not None:
@@ -332,14 +337,19 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unread(data: Mapping[str, Any], terminal: bool, ended: bool) -> None:
-    """Refuse other names of ends of episodes where entries with the known names are missing."""
-    others = _OTHER_TERMINALS * terminal + _OTHER_TIMEOUTS * (ended and "episode" not in data)
-    for name in others:
-        if name in data:
+    """Refuse ends of episodes under other names, where entries with the known names are missing.
+
+    Args:
+        data: The entries.
+        terminal: Whether terminal states are missing.
+        ended: Whether cuts are missing, which cannot be seen in the observations either.
+    """
+    known = "terminals (the next state is terminal) and timeouts (the record is cut after a row)"
+    for name in _OTHER_TERMINALS * terminal + _OTHER_TIMEOUTS * ended:
+        if data.get(name) is not None:
             raise InputError(
-                "expected ends of episodes named terminals (the next state is terminal) and "
-                f"timeouts (the record is cut), got {name!r}; if it marks both, terminals are "
-                f"{name} & ~timeouts"
+                f"expected ends of episodes named {known}, got {name!r}; where it marks any end, "
+                "terminals are those of its rows that are no time limits"
             )
 
 

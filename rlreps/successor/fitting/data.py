@@ -76,7 +76,7 @@ class Transitions:
             states are equal, or a row within an episode does not start where the row before ended.
 
     Warns:
-        FitWarning: If actions are floats [N] that look like indices of discrete actions, or rows
+        FitWarning: If actions are floats that look like indices of discrete actions, or rows
             are left out.
     """
 
@@ -130,9 +130,9 @@ class Transitions:
                 ``truncations``, ``truncated``), or as an index of episodes ``episode``;
                 ``num_actions``, ``num_states``, ``action_low``, ``action_high`` and ``autoreset``
                 as in ``Transitions``. With ``masks`` (OGBench: 0 if the next state is terminal),
-                ``terminals`` marks any end of a trajectory. Other entries are ignored, but other
-                names of ends (such as ``dones``) are refused if one of these is missing: libraries
-                mean different ends by them.
+                ``terminals`` marks any end of a trajectory. Other entries are ignored, but ends
+                under other names (such as ``dones``, by which libraries mean different ends) are
+                refused where terminal states or cuts would else be unknown.
 
         Raises:
             InputError: If an entry is missing or ``Transitions`` rejects the arrays. At least one

@@ -96,7 +96,9 @@ def rollout_kernel(
             if cumulants is not None:
                 values = jax.vmap(cumulants, in_axes=-1)(state)
                 return visits + weight * values.reshape(num_starts, rollouts, columns).sum(axis=1)
-            return visits.at[start_of_lane, batched_cell(state)].add(weight)
+            # The visits of cells that do not exist are lost, which ``row_blocks`` refuses.
+            entered = visits.at[start_of_lane, batched_cell(state)]
+            return entered.add(weight, mode="drop", wrap_negative_indices=False)
 
         def step(carry: tuple[Any, Any, Array], inputs: tuple[Array, Array]) -> tuple[Any, None]:
             state, draws, visits = carry

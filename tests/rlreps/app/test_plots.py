@@ -1,10 +1,17 @@
 """Which pictures a ground truth has."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 
-from rlreps.app.plots import _telling_places, plot_learned_components
-from rlreps.successor import load, save_matrix
+from rlreps import plotting
+from rlreps.app.generation import generate
+from rlreps.app.plots import _telling_places, draw_components, plot_learned_components
+from rlreps.errors import InputError
+from rlreps.explore.build import explore
+from rlreps.successor import BoxGrid, MonteCarlo, load, save_matrix
 from rlreps.successor.measure.rows import RowEstimates
 
 
@@ -69,3 +76,32 @@ def test_numbers_of_few_values_are_not_passed_over_for_finer_ones():
         grid, _ = _telling_places(observations, columns)
         chosen += grid.names == ("number 4 of the observation", "number 5 of the observation")
     assert chosen >= 7
+
+
+@pytest.mark.integration
+def test_runs_on_another_matrix_are_named_so(rlreps, toy_store, tmp_path, monkeypatch):
+    drawn = list[str]()
+    save = plotting.save_figure
+
+    def read(figure, out):
+        drawn.extend(axes.get_ylabel().replace("\n", " ") for axes in figure.axes)
+        return save(figure, out)
+
+    monkeypatch.setattr(plotting, "save_figure", read)
+    for encoder in ("mlp", "tabular"):
+        options = f"--encoder {encoder} --num-features 3 --steps 2 --rows 8 --evaluate-every 2"
+        rlreps("train", toy_store, "--out", tmp_path / encoder, *options.split(), "--quiet")
+    other = tmp_path / "other"
+    generate(MonteCarlo(bins=8, rollouts=20, horizon=20, discount=0.9, seed=1), other)
+    figure, page, runs = tmp_path / "maps.png", tmp_path / "page.html", [tmp_path / "mlp"]
+    for store, label in ((toy_store, "mlp"), (other, "mlp (trained on another matrix)")):
+        draw_components(store, figure, tuple(runs), d=2)
+        explore([store, *runs], page, components=2)
+        found = re.search(r'id="described">(.*?)</script>', page.read_text("utf-8"), re.S)
+        assert [run["label"] for run in json.loads(found[1])["runs"]] == [label]
+        assert [name for name in drawn if "mlp" in name] == [label]
+        drawn.clear()
+    draw_components(other, figure, (tmp_path / "tabular",), d=2)
+    save_matrix(tmp_path / "states", np.eye(64, dtype=np.float32), BoxGrid.unit_square(8))
+    with pytest.raises(InputError, match=r"the states on which .*tabular.* was trained"):
+        draw_components(tmp_path / "states", figure, (tmp_path / "tabular",), d=2)

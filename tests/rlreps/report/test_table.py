@@ -52,3 +52,12 @@ def test_a_file_has_full_precision_and_gaps():
 )
 def test_numbers_are_written_for_reading(value, text):
     assert format_number(value) == text
+
+
+def test_a_terminal_obeys_no_name_and_takes_none_for_markup(capsys):
+    hostile = ("\x1b[31mred\x9b2J\u202e", "[/bold] [red]x[/red]", "\udcff\a\r")
+    Table((hostile[0], "x"), [(name, 1) for name in hostile], hostile[1]).print()
+    shown = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\u202e", "\udcff", "\a", "\r"} & {*shown}
+    for text in (r"\x1b[31mred\x9b2J\u202e", "[/bold] [red]x[/red]", r"\udcff\x07\r"):
+        assert text in shown

@@ -239,6 +239,9 @@ def test_named_seeds_are_paired_by_name_and_few_common_seeds_by_none():
     assert apart.rows[1]["pairs"] == 0
     assert apart.lines()[0].endswith(" (5 and 6 seeds)")
     assert "cannot be told (detectable: " in apart.lines()[0]
+    why = "cannot be told (single runs or equal ones show no spread)"
+    assert why in compare({"a": [1.0] * 6, "b": [2.0] * 6}).lines()[0]
+    assert why in compare({"a": [1.0], "b": [2.0]}).lines()[0]
 
 
 def test_trainings_are_compared_without_folders():

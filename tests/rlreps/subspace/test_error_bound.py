@@ -8,7 +8,7 @@ from rlreps.subspace import error_bound as module
 from rlreps.subspace.products import products_of
 
 # Bounds after few iterations are large.
-pytestmark = pytest.mark.filterwarnings("ignore:the .* leading components are within")
+pytestmark = pytest.mark.filterwarnings("ignore:the .* leading components are known")
 
 _INDEX = np.arange(200.0)
 

@@ -14,6 +14,7 @@ import scipy.sparse
 import rlreps
 from rlreps.errors import InputError
 from rlreps.files import read_archive, write_archive
+from rlreps.numerics import digest_of
 from rlreps.subspace.svd import ExactSVD, RandomizedSVD
 from rlreps.worlds import World
 from rlreps.worlds.planning import epsilon_greedy
@@ -450,3 +451,30 @@ def test_an_audit_says_what_no_function_of_the_observation_holds():
     assert 0.0 < found.observable.min() < 0.9 < found.observable.max() <= 1.0 + 1e-12
     said = f"at most {best[:10].mean():.3f} of the leading 10 components"
     assert said in found.lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "said"),
+    [
+        ("columns", [0, 2**30, 1, 0], "matrix of transitions, got indices must be < 2"),
+        ("columns", [0, -1, 1, 0], "matrix of transitions, got indices must be >= 0"),
+        ("columns", [0.0, 1.0, 1.0, 0.0], "the world written to .*, got 'another one'"),
+        ("rows", [0, 3, 1, 3, 4], "matrix of transitions, got .* non-decreasing"),
+        ("rows", [0, 1, 2, 3, 9], "index pointer"),
+        ("probabilities", np.ones(4, np.int8), "chances of type float64, got 'int8'"),
+        ("rewards", np.zeros((2, 2), np.float32), "rewards of type float64, got 'float32'"),
+        ("terminal", ["a", "b"], "terminal of type bool, got 'str"),
+        ("start", ["1", "0"], "start of type float64, got 'str"),
+    ],
+)
+def test_a_world_s_file_with_a_right_digest_and_wrong_arrays_is_refused(
+    tmp_path, name, changed, said
+):
+    world = World.from_arrays(next_states=[[0, 1], [1, 0]], rewards=np.zeros((2, 2)))
+    path = world.save(tmp_path / "world.npz")
+    arrays, record = read_archive(path, "it")
+    arrays[name] = np.asarray(changed)
+    record["digest"] = digest_of(arrays, "[]")
+    write_archive(path, arrays, record)
+    with pytest.raises(InputError, match=said):
+        World.load(path)

@@ -309,3 +309,10 @@ def test_games_are_played_by_networks_with_and_without_fits_and_by_counted_model
         *(("Breakout", label, True) for label in (SCRATCH, FITTED)),
     ]
     assert {row["arena"] for row in gains} == {"FourRooms"}
+
+
+def test_agents_in_the_maze_kept_aside_have_seeds_of_their_own():
+    inside, outside = (set(LAPTOP.agents(maze, FITTED).seeds) for maze in ("spiral", "four_rooms"))
+    assert not inside & outside
+    assert LAPTOP.agents("spiral", FITTED).features.kind == "fitted"
+    assert LAPTOP.agents("spiral", SCRATCH).features.kind == "none"

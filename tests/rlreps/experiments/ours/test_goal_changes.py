@@ -124,3 +124,8 @@ def test_the_smoke_preset_measures_every_arm(smoke):
     assert [row["arm"] for row in summary["arms"]] == [*ARMS] * len(config.goals)
     assert {row["agents"] for row in summary["arms"]} == {config.base.num_seeds}
     assert all(0 < row["steps"] <= config.budget for row in summary["arms"])
+
+
+def test_mazes_share_no_agents_with_the_one_kept_aside():
+    inside, outside = (set(LAPTOP.first(maze).seeds) for maze in ("spiral", "four_rooms"))
+    assert not inside & outside

@@ -171,6 +171,10 @@ def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon
             lambda state: state // STATES_PER_CELL + 1,
             r"in \[0, 30\) of all states, got .others",
         ),
+        (
+            lambda state: state // STATES_PER_CELL - 1,
+            r"in \[0, 30\) of all states, got .others",
+        ),
         (lambda state: state[None] // STATES_PER_CELL, r"an integer \[\], got 'int32 \[1\]'"),
         (lambda state: state / STATES_PER_CELL, r"an integer \[\], got 'float32 \[\]'"),
     ],
