@@ -265,7 +265,7 @@ def fit_features(
             return previous
         # Zeros of both signs have the same number.
         seen: Any = states
-        signless = as_inputs(seen) + np.float32(0.0)
+        signless = np.asarray(as_inputs(seen) + np.float32(0.0))
         shared = len(np.unique(hash_rows(signless))) - len(known)
         if shared:
             warnings.warn(

@@ -21,10 +21,9 @@ The other terminations are the last rows of copies of an environment."""
 _SPACING = 1e-5
 """Single precision serves while its spacing is at most this share of a coordinate's range."""
 
-_OTHER_TERMINALS = ("dones", "done", "is_terminal", "terminal", "termination", "terminateds")
-_OTHER_TERMINALS += ("not_done", "dw")
-_OTHER_TIMEOUTS = ("dones", "done", "is_last", "is_first", "timeout", "truncation", "truncateds")
-_OTHER_TIMEOUTS += ("episode_starts", "not_done")
+_OTHER_ENDS = ("dones", "done", "not_done")
+_OTHER_TERMINALS = (*_OTHER_ENDS, "is_terminal", "terminal", "termination", "terminateds", "dw")
+_OTHER_CUTS = ("is_last", "is_first", "episode_starts", "timeout", "truncation", "truncateds")
 """What other libraries call ends of episodes. Some of them mark only terminal states, others all
 ends, so they are not read."""
 
@@ -270,8 +269,8 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     masks = _entry(data, "masks", optional=True)
     following = _entry(data, "next_observations", "next_observation", optional=True)
     # Where the next observation of a row is not the following row's, the record was cut.
-    cut = ended is None and masks is None and "episode" not in data and following is None
-    _refuse_unread(data, terminal is None and masks is None, cut)
+    joined = ended is None and masks is None and "episode" not in data and following is None
+    _refuse_unread(data, terminal is None and masks is None, joined)
     if terminal is None and ended is None and masks is None and "episode" not in data:
         raise InputError(
             "expected an entry that marks ends (terminals, timeouts, masks or episode), got "
@@ -345,7 +344,7 @@ def _refuse_unread(data: Mapping[str, Any], terminal: bool, ended: bool) -> None
         ended: Whether cuts are missing, which cannot be seen in the observations either.
     """
     known = "terminals (the next state is terminal) and timeouts (the record is cut after a row)"
-    for name in _OTHER_TERMINALS * terminal + _OTHER_TIMEOUTS * ended:
+    for name in _OTHER_TERMINALS * terminal + (*_OTHER_ENDS, *_OTHER_CUTS) * ended:
         if data.get(name) is not None:
             raise InputError(
                 f"expected ends of episodes named {known}, got {name!r}; where it marks any end, "
