@@ -30,7 +30,7 @@ _WITHOUT_JIT = "jax_disable_jit"
 
 
 def require_unmasked(name: str, value: Any) -> None:
-    """Raise an ``InputError`` for a masked array: what lies under a mask is no value."""
+    """Raise an ``InputError`` if entries of an array are masked: NumPy would use them as values."""
     require(not np.ma.is_masked(value), f"{name} without masked entries", "a masked array")
 
 

@@ -300,11 +300,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     def _validated(self, X: Any, *, reset: bool) -> DenseOrSparse:
         require_unmasked("X", X)
         array: DenseOrSparse = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            reset=reset,
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset
         )
         return array
 

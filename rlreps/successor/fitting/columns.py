@@ -268,9 +268,9 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
     masks = _entry(data, "masks", optional=True)
     following = _entry(data, "next_observations", "next_observation", optional=True)
-    # Where the next observation of a row is not the following row's, the record was cut.
-    joined = ended is None and masks is None and "episode" not in data and following is None
-    _refuse_unread(data, terminal is None and masks is None, joined)
+    # A next observation that is not the following row's observation shows that the record was cut.
+    no_cuts = ended is None and masks is None and "episode" not in data and following is None
+    _refuse_unread(data, terminal is None and masks is None, no_cuts)
     if terminal is None and ended is None and masks is None and "episode" not in data:
         raise InputError(
             "expected an entry that marks ends (terminals, timeouts, masks or episode), got "
@@ -335,20 +335,20 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_unread(data: Mapping[str, Any], terminal: bool, ended: bool) -> None:
+def _refuse_unread(data: Mapping[str, Any], no_terminals: bool, no_cuts: bool) -> None:
     """Refuse ends of episodes under other names, where entries with the known names are missing.
 
     Args:
         data: The entries.
-        terminal: Whether terminal states are missing.
-        ended: Whether cuts are missing, which cannot be seen in the observations either.
+        no_terminals: Whether no entry marks terminal states.
+        no_cuts: Whether neither entries nor observations show where the record was cut.
     """
     known = "terminals (the next state is terminal) and timeouts (the record is cut after a row)"
-    for name in _OTHER_TERMINALS * terminal + (*_OTHER_ENDS, *_OTHER_CUTS) * ended:
+    for name in _OTHER_TERMINALS * no_terminals + (*_OTHER_ENDS, *_OTHER_CUTS) * no_cuts:
         if data.get(name) is not None:
             raise InputError(
-                f"expected ends of episodes named {known}, got {name!r}; where it marks any end, "
-                "terminals are those of its rows that are no time limits"
+                f"expected ends of episodes named {known}, got {name!r}; if it marks time limits "
+                "too, leave them out of terminals"
             )
 
 

@@ -76,8 +76,7 @@ class Transitions:
             states are equal, or a row within an episode does not start where the row before ended.
 
     Warns:
-        FitWarning: If actions are floats that look like indices of discrete actions, or rows
-            are left out.
+        FitWarning: If actions are floats that look like discrete actions, or rows are left out.
     """
 
     observation: np.ndarray

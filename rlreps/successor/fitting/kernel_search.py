@@ -18,6 +18,7 @@ from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.held_out import squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.observation_checks import (
+    MOST_ROWS,
     describe_noise,
     noise_coordinates,
     share_left,
@@ -27,7 +28,6 @@ _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _RIDGE = 1e-5
 """λ at which kernels are compared; with a smaller λ, some systems are close to singular."""
-_MOST_ROWS = 10_000
 _MOST_FEATURES = 300
 _TOLERANCE = 1.1
 """A candidate is good if its error is at most this multiple of the least error."""
@@ -81,7 +81,7 @@ def search_kernel(
         return basis(kernels[0], count), ridges[0]
     _, other = parts
     rows, tested = (
-        Steps.of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
+        Steps.of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:MOST_ROWS]))
         for part in parts
     )
     bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}
