@@ -64,7 +64,7 @@ class AgentConfig:
         max_episode_steps: Steps after which an episode is truncated if the environment has no limit
             of its own. Most of Gymnasium's environments have a limit.
         steps: Environment steps of each agent; a reset after an episode counts as one.
-        evaluate_every: Environment steps between evaluations.
+        evaluate_every: Environment steps between evaluations; the last one follows the last step.
         evaluation_episodes: Episodes of an evaluation, apart from training.
         checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
             None is the largest multiple within a quarter of the run, or ``evaluate_every``.
@@ -106,7 +106,7 @@ class AgentConfig:
             ("steps_per_update", period, "num_envs", self.num_envs),
             ("warmup", warmup, "steps_per_update", period),
             ("evaluate_every", self.evaluate_every, "steps_per_update", period),
-            ("steps", self.steps, "evaluate_every", self.evaluate_every),
+            ("steps", self.steps, "steps_per_update", period),
             ("checkpoint_every", self.checkpoint_period, "evaluate_every", self.evaluate_every),
         ):
             fits = value >= 1 and value % base == 0

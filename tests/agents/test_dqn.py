@@ -278,11 +278,7 @@ BAD_VALUES = [
     (AuxiliaryConfig, {"weight": 0.1, "objective": Spin(), "sequences": 1}, "rows >= 2"),
     (AgentConfig, {"encoder": Tabular()}, "a torso of observ"),
     (AgentConfig, {"num_envs": 3}, "steps_per_update to be a multiple of num_envs=3"),
-    (
-        AgentConfig,
-        {"steps": 7_500},
-        "steps to be a multiple of evaluate_every=5000, which",
-    ),
+    (AgentConfig, {"steps": 7_503}, "steps to be a multiple of steps_per_update="),
     (AgentConfig, {"evaluate_every": 10, "steps": 100}, "evaluate_every to be a multiple of step"),
     (AgentConfig, {"checkpoint_every": 0}, "checkpoint_every to be a multiple of evaluate_every"),
     (AgentConfig, {"replay": ReplayConfig(capacity=7)}, "capacity of at least 20 rows, a sequence"),

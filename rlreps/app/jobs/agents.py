@@ -224,8 +224,8 @@ def _require_effects(config: AgentConfig) -> None:
 def mean_returns(config: AgentConfig, steps: DoubleArray, returns: DoubleArray) -> DoubleArray:
     """Average returns [seeds, p] over the evaluations at steps [p] after the first update, [seeds].
 
-    This is the area under a learning curve, divided by its length. The returns of fresh networks
-    are left out: they depend on the scale of the features.
+    For even intervals, this is the area under a learning curve, divided by its length. The returns
+    of fresh networks are left out: they depend on the scale of the features.
     """
     means: DoubleArray = returns[:, steps > config.dqn.warmup].mean(axis=1)
     return means

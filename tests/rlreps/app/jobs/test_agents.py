@@ -115,6 +115,13 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     assert_same_run(whole, folder)
 
 
+def test_a_run_whose_steps_are_no_multiple_of_evaluate_every_ends_with_an_evaluation(tmp_path):
+    run_job(TrainAgents(config=dataclasses.replace(CONFIG, steps=240), page=False), tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert history(folder, "returns")[0].tolist() == [0, 100, 200, 240]
+    assert Checkpoints(folder.path / "checkpoints").latest_step() == 240
+
+
 def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     folder = RunFolder(finished)
     assert load_agent_config(folder) == CONFIG
