@@ -163,12 +163,21 @@ def warn_user(message: str) -> None:
 
 @contextlib.contextmanager
 def recorded_warnings() -> Iterator[list[str]]:
-    """Record the messages of every ``FitWarning``, in a list that is filled at the end."""
+    """Record the messages of every ``FitWarning``, in a list that is filled at the end.
+
+    Other warnings are given at the end.
+    """
     said: list[str] = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", FitWarning)
         yield said
-    said += [str(warning.message) for warning in told]
+    for warning in told:
+        if issubclass(warning.category, FitWarning):
+            said.append(str(warning.message))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def describe_differences(expected: Any, got: Any, name: str = "") -> list[str]:

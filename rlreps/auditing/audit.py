@@ -31,7 +31,7 @@ from rlreps.formatting import format_number
 from rlreps.numerics import as_real, bytes_of
 from rlreps.subspace import ridge_by_leave_one_out, spans_of, standardise
 from rlreps.successor import FitConfig, GroundTruth, Transitions
-from rlreps.successor.fitting.data import as_transitions
+from rlreps.successor.fitting.transitions import as_transitions
 from rlreps.typing import ArrayLike, DoubleArray
 
 Features: TypeAlias = ArrayLike | Callable[[Any], ArrayLike]

@@ -14,11 +14,11 @@ from rlreps.numerics import bytes_of
 from rlreps.subspace import PrincipalSubspace, exact_svd, noise_floor
 from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.behaviour import estimate_behaviour
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.fit import fit
 from rlreps.successor.fitting.held_out import FEWEST_VISITS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.fitting.transitions import Transitions
 from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth
 

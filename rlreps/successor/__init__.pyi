@@ -1,13 +1,13 @@
 from .fitting.config import FitConfig as FitConfig
 from .fitting.config import LeastSquaresFit as LeastSquaresFit
 from .fitting.config import TemporalDifferences as TemporalDifferences
-from .fitting.data import Transitions as Transitions
 from .fitting.fit import fit as fit
 from .fitting.held_out import discounted_sums as discounted_sums
 from .fitting.quality import Quality as Quality
 from .fitting.representation import Scaling as Scaling
 from .fitting.representation import SuccessorRepresentation as SuccessorRepresentation
 from .fitting.rewards import Task as Task
+from .fitting.transitions import Transitions as Transitions
 from .fitting.wrapper import PotentialShaping as PotentialShaping
 from .fitting.wrapper import RepresentationObservation as RepresentationObservation
 from .measure.chains import MarkovChain as MarkovChain

@@ -28,8 +28,8 @@ from rlreps.errors import FitWarning, InputError
 from rlreps.experiments.ours import mazes
 from rlreps.numerics import as_inputs
 from rlreps.successor import fit
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.least_squares import Steps
+from rlreps.successor.fitting.transitions import Transitions
 from rlreps.successor.measure.grids import Grid
 
 SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9

@@ -17,7 +17,7 @@ from rlreps.config import configurable, leaf
 from rlreps.operators import Operator
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
-from rlreps.successor.fitting.data import as_transitions
+from rlreps.successor.fitting.transitions import as_transitions
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.successor.truth.store.estimates import open_estimates
 

@@ -26,10 +26,10 @@ from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.config import FIT_METHODS, FitConfig, FitMethod
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import Fit
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
+from rlreps.successor.fitting.transitions import Transitions
 
 _PUDDLE_WORLD = "puddle-world"
 

@@ -26,7 +26,6 @@ from rlreps.successor.fitting.config import (
     describe_options,
     resolve,
 )
-from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
 from rlreps.successor.fitting.held_out import measure_quality
@@ -39,6 +38,7 @@ from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.fitting.transitions import Transitions, as_transitions
 
 MOST_ROWS = 100_000
 """Largest number of rows that a solution with dense features uses; others are left out."""

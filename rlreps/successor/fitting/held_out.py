@@ -23,10 +23,10 @@ from rlreps.successor.fitting.basis import (
     UnitVectors,
     blocks_of,
 )
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.quality import Quality
+from rlreps.successor.fitting.transitions import Transitions
 
 _NUM_CUMULANTS = 32
 FEWEST_VISITS = 10  # Counts judge vectors if observations occur so often in the mean.

@@ -14,7 +14,6 @@ from rlreps.numerics import interruptible
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.config import FitConfig, LeastSquaresFit
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.held_out import squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.observation_checks import (
@@ -23,6 +22,7 @@ from rlreps.successor.fitting.observation_checks import (
     noise_coordinates,
     share_left,
 )
+from rlreps.successor.fitting.transitions import Transitions
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)

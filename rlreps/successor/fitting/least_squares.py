@@ -25,7 +25,6 @@ import scipy.sparse.linalg
 
 from rlreps.numerics import interruptible
 from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.products import (
     RowProducts,
     mean_cumulant_product,
@@ -33,6 +32,7 @@ from rlreps.successor.fitting.products import (
     product_sizes,
 )
 from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
+from rlreps.successor.fitting.transitions import Transitions
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""

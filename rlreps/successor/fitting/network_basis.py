@@ -15,7 +15,6 @@ from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import ActionBasis, DenseBasis, in_blocks
 from rlreps.successor.fitting.config import FitConfig, TemporalDifferences
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.forward_backward import (
     ActionHeads,
     ForwardBackward,
@@ -25,6 +24,7 @@ from rlreps.successor.fitting.forward_backward import (
 )
 from rlreps.successor.fitting.least_squares import Behaviour
 from rlreps.successor.fitting.observed import Inputs, Observed
+from rlreps.successor.fitting.transitions import Transitions
 
 _MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
-from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.transitions import Transitions
 
 MOST_ROWS = 10_000
 """Largest number of rows on which a regression is solved, or tested."""

@@ -8,7 +8,6 @@ of a replay buffer belong to old policies of the agent and give the values of th
 import dataclasses
 import functools
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,7 +16,6 @@ import numpy as np
 
 from rlreps.encoders import Encoder
 from rlreps.errors import (
-    FitWarning,
     InputError,
     require,
     require_choice,
@@ -156,9 +154,8 @@ class SuccessorRepresentation:
     @functools.cached_property
     def _whitening(self) -> np.ndarray:
         """Map from u [d] to features whose second moment is the identity, [d, d]."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)
-            features = self.features(self.solution.rows.observation, scaling="none")
+        averaged = self._averaged(self.solution.rows.observation, self.factors.forward)
+        features = averaged @ self._scaled_by("none")
         values, vectors = np.linalg.eigh(features.T.astype(np.float64) @ features / len(features))
         kept = values > len(values) * np.finfo(np.float32).eps * values[-1]
         scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)

@@ -27,7 +27,6 @@ import contextlib
 import dataclasses
 import itertools
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -37,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps.errors import FitWarning, InputError, TrainingDivergedError
+from rlreps.errors import InputError, TrainingDivergedError, recorded_warnings
 from rlreps.experiments.ours.problems import PROBLEMS, Choose, Problem, numbers, play
 from rlreps.plotting import MUTED, series_style, styled
 from rlreps.stats import Verdict, judge_share
@@ -185,8 +184,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     problem, refused, begun = PROBLEMS[named], "", time.perf_counter()
     steps = min(problem.steps, config.most_steps or problem.steps)
     choose: Choose | None = None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with recorded_warnings() as said:
         try:
             if way == FIT:
                 choose = fitted(problem, steps, seed)
@@ -194,7 +192,6 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
                 choose = by_trees(config, problem, steps, seed)
         except (InputError, TrainingDivergedError) as error:
             refused = f"{type(error).__name__}: {error}"
-    said = [str(each.message) for each in caught if issubclass(each.category, FitWarning)]
     seconds = time.perf_counter() - begun
     first = 10_000 * (seed + 1)
     returns = play(problem.judge, choose, range(first, first + problem.episodes))

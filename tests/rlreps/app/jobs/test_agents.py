@@ -116,7 +116,9 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
 
 
 def test_a_run_whose_steps_are_no_multiple_of_evaluate_every_ends_with_an_evaluation(tmp_path):
-    run_job(TrainAgents(config=dataclasses.replace(CONFIG, steps=240), page=False), tmp_path / "run")
+    run_job(
+        TrainAgents(config=dataclasses.replace(CONFIG, steps=240), page=False), tmp_path / "run"
+    )
     folder = RunFolder(tmp_path / "run")
     assert history(folder, "returns")[0].tolist() == [0, 100, 200, 240]
     assert Checkpoints(folder.path / "checkpoints").latest_step() == 240

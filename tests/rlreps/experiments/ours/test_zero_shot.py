@@ -22,8 +22,8 @@ from rlreps.experiments.ours.zero_shot import (
     Config,
 )
 from rlreps.study import Run, replace_nested
-from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import fit
+from rlreps.successor.fitting.transitions import Transitions
 
 CODES = mazes.observation_of("spiral").table()[:6]
 

@@ -13,10 +13,10 @@ from rlreps.errors import FitWarning, InputError
 from rlreps.successor import LeastSquaresFit, TemporalDifferences, Transitions, fit
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting.config import configured
-from rlreps.successor.fitting.data import as_transitions
 from rlreps.successor.fitting.fit import Fit
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.network_basis import next_weights
+from rlreps.successor.fitting.transitions import as_transitions
 
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
 

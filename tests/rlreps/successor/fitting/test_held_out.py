@@ -11,7 +11,6 @@ import scipy
 from rlreps.errors import FitWarning
 from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
-from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import Factors, decompose
 from rlreps.successor.fitting.held_out import _compared as compare
 from rlreps.successor.fitting.held_out import (
@@ -20,6 +19,7 @@ from rlreps.successor.fitting.held_out import (
     random_cumulants,
 )
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.transitions import Transitions, as_transitions
 
 GAMMA = 0.9
 

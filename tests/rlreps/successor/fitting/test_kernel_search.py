@@ -8,10 +8,10 @@ import pytest
 from rlreps.errors import FitWarning
 from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
-from rlreps.successor.fitting.data import as_transitions
 from rlreps.successor.fitting.kernel_search import change_error
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.observation_checks import hides_state, noise_coordinates
+from rlreps.successor.fitting.transitions import as_transitions
 
 
 def record(states, actions, every=50):

@@ -15,9 +15,9 @@ from rlreps.subspace import PrincipalSubspace
 from rlreps.successor import SuccessorRepresentation, Task, Transitions, fit
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting import least_squares
-from rlreps.successor.fitting.data import as_transitions
 from rlreps.successor.fitting.least_squares import Steps
 from rlreps.successor.fitting.rewards import rewarded_task
+from rlreps.successor.fitting.transitions import as_transitions
 from rlreps.successor.truth.ground_truth import GroundTruth
 
 QUICK = {"steps": 2, "rows": 8}

@@ -28,7 +28,7 @@ from rlreps.errors import (
 )
 from rlreps.files import write_atomically
 from rlreps.numerics import bytes_of, hash_rows
-from rlreps.successor.fitting.columns import checked_columns, read_dictionary
+from rlreps.successor.fitting.dictionaries import read_dictionary
 from rlreps.successor.fitting.recording import (
     COLUMNS,
     JaxPolicy,
@@ -37,6 +37,7 @@ from rlreps.successor.fitting.recording import (
     read_minari,
     record,
 )
+from rlreps.successor.fitting.transition_checks import checked_columns
 
 _FEWEST_EPISODES = 10
 """A split cuts an episode into blocks if it has more than 1 / _FEWEST_EPISODES of the rows."""

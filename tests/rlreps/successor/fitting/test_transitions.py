@@ -13,7 +13,7 @@ from gymnasium import spaces
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import FitWarning, InputError
 from rlreps.files import read_arrays
-from rlreps.successor.fitting.data import Transitions, as_transitions
+from rlreps.successor.fitting.transitions import Transitions, as_transitions
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]

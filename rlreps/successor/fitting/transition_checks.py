@@ -1,7 +1,4 @@
-"""Read the arrays of transitions, check them, and bring them into one form.
-
-``Transitions`` documents the arrays. Dictionaries name them as Minari, D4RL, OGBench or rlreps do.
-"""
+"""Check the arrays of transitions, and bring them into one form. ``Transitions`` documents them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +17,6 @@ The other terminations are the last rows of copies of an environment."""
 
 _SPACING = 1e-5
 """Single precision serves while its spacing is at most this share of a coordinate's range."""
-
-_OTHER_ENDS = ("dones", "done", "not_done")
-_OTHER_TERMINALS = (*_OTHER_ENDS, "is_terminal", "terminal", "termination", "terminateds", "dw")
-_OTHER_CUTS = ("is_last", "is_first", "episode_starts", "timeout", "truncation", "truncateds")
-"""What other libraries call ends of episodes. Some of them mark only terminal states, others all
-ends, so they are not read."""
 
 _ROUNDING = 0.01
 """Single precision may round actions by this share of their range. Beyond it they are refused."""
@@ -49,27 +40,8 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         small = all(np.can_cast(state.dtype, np.int32) for state in states)
         states = [state.astype(np.int32 if small else np.int64) for state in states]
     action, num_actions, low, high = _actions_checked(given, len(states[0]))
-    terminated = checked_flags("terminated", given["terminated"], len(action))
     same = _rows_equal(states[1][:-1], states[0][1:])
-    if given["truncated"] is None:
-        truncated = np.append(~same, True) & ~terminated
-    else:
-        cut = checked_flags("truncated", given["truncated"], len(action))
-        limits = np.flatnonzero(cut[:-1])  # The last row is cut in any record.
-        if len(limits) > 1 and terminated[limits].all():
-            warn_user(
-                f"all {limits.size:,} truncated rows are terminated too, so that no value follows: "
-                "if done holds both ends, give terminated=done & ~truncated"
-            )
-        truncated = cut & ~terminated
-        jumps = np.flatnonzero(~same & ~(terminated | truncated)[:-1])
-        if jumps.size:
-            raise InputError(
-                "expected each row of an episode to start where the row before ended, got a "
-                f"jump after row {jumps[0]} of {len(action)}: mark it in terminated if the state "
-                "that it reached is terminal, else in truncated"
-            )
-        truncated[-1] = not terminated[-1]
+    terminated, truncated = _ends_checked(given, same, len(action))
     resets = _autoresets(given["autoreset"], states[0], same, terminated, truncated)
     if resets.any():
         if given["autoreset"] is None:
@@ -95,6 +67,36 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         "action_high": high,
         "autoreset": False,
     }
+
+
+def _ends_checked(
+    given: Mapping[str, Any], same: np.ndarray, rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows reach a terminal state, and after which rows the record is cut, [N] each.
+
+    ``same`` [N − 1] tells whether the row after a row starts where the row ended.
+    """
+    terminated = checked_flags("terminated", given["terminated"], rows)
+    if given["truncated"] is None:
+        truncated = np.append(~same, True) & ~terminated
+    else:
+        cut = checked_flags("truncated", given["truncated"], rows)
+        limits = np.flatnonzero(cut[:-1])  # The last row is cut in any record.
+        if len(limits) > 1 and terminated[limits].all():
+            warn_user(
+                f"all {limits.size:,} truncated rows are terminated too, so that no value follows: "
+                "if done holds both ends, give terminated=done & ~truncated"
+            )
+        truncated = cut & ~terminated
+        jumps = np.flatnonzero(~same & ~(terminated | truncated)[:-1])
+        if jumps.size:
+            raise InputError(
+                "expected each row of an episode to start where the row before ended, got a "
+                f"jump after row {jumps[0]} of {rows}: mark it in terminated if the state "
+                "that it reached is terminal, else in truncated"
+            )
+        truncated[-1] = not terminated[-1]
+    return terminated, truncated
 
 
 def _states_counted(given: int | None, states: list[np.ndarray]) -> int | None:
@@ -251,113 +253,3 @@ def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:
 def _rows_equal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Compare rows of arrays [n, ...], [n]."""
     return np.asarray((left == right).reshape(len(left), -1).all(axis=1))
-
-
-def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a dictionary of arrays; return the fields of ``Transitions``.
-
-    ``Transitions.from_dictionary`` documents the entries.
-    """
-    observation = np.asarray(_entry(data, "observations", "observation"))
-    action = np.asarray(_entry(data, "actions", "action"))
-    arrays = {"observations": observation, "actions": action}
-    for name, array in arrays.items():
-        require(array.ndim > 0 and len(array) > 0, f"{name} [rows, ...]", array.shape)
-    rows = len(action)
-    terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
-    ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
-    masks = _entry(data, "masks", optional=True)
-    following = _entry(data, "next_observations", "next_observation", optional=True)
-    # A next observation that is not the following row's observation shows that the record was cut.
-    no_cuts = ended is None and masks is None and "episode" not in data and following is None
-    _refuse_unread(data, terminal is None and masks is None, no_cuts)
-    if terminal is None and ended is None and masks is None and "episode" not in data:
-        raise InputError(
-            "expected an entry that marks ends (terminals, timeouts, masks or episode), got "
-            f"{', '.join(sorted(data))}"
-        )
-    ends = None if ended is None else checked_flags("timeouts", ended, rows)
-    terminated = np.zeros(rows, np.bool_)
-    if terminal is not None:
-        terminated = checked_flags("terminals", terminal, rows)
-    if masks is not None:
-        either = terminated if ends is None else ends | terminated
-        terminated = ~checked_flags("masks", masks, rows)
-        ends = either & ~terminated
-    if "episode" in data:
-        index = np.asarray(_entry(data, "episode"))
-        require(index.shape == (rows,), f"episode of shape {(rows,)}", index.shape)
-        require(bool((index == index).all()), "an index of an episode in every row", "NaN")
-        changes = np.append(index[1:] != index[:-1], True) & ~terminated
-        ends = changes if ends is None else ends | changes
-    kept = np.ones(rows, np.bool_)
-    autoreset = data.get("autoreset")
-    if autoreset is not None:
-        autoreset = bool(checked_flags("autoreset", [autoreset], 1)[0])
-    if following is None:
-        require(not autoreset, "next_observations with autoreset", None)
-        count = len(observation)
-        require(count in (rows, rows + 1), f"{rows} or {rows + 1} observations", count)
-        known = terminated if ends is None else terminated | ends
-        # What follows the last row of an episode is the next episode's first observation.
-        kept[:-1] = ~known[:-1]
-        lost = rows - int(kept.sum())
-        kept[-1] = count > rows
-        following = np.concatenate([observation[1:], observation[-1:]])[:rows]
-        observation = observation[:rows]
-        cut = np.append(~kept[1:], False)
-        ends = None if ends is None and not known.any() else cut | (known & kept)
-        terminated = terminated & kept
-        if lost:
-            warn_user(
-                f"{lost:,} of {rows:,} rows end an episode, and their next observations are "
-                "not known: they are left out, and their episodes count as truncated; give "
-                "next_observations to keep them"
-            )
-    following = np.asarray(following)
-    require(len(observation) == rows, f"{rows} observations", len(observation))
-    require(len(following) == rows, f"{rows} next observations", len(following))
-    return {
-        "observation": observation[kept],
-        "action": action[kept],
-        "next_observation": following[kept],
-        "terminated": terminated[kept],
-        "truncated": None if ends is None else ends[kept],
-        "action_low": data.get("action_low"),
-        "action_high": data.get("action_high"),
-        "autoreset": autoreset,
-        # A file stores whole numbers as arrays without axes.
-        **{
-            name: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-            for name in ("num_actions", "num_states")
-            if (value := data.get(name)) is not None
-        },
-    }
-
-
-def _refuse_unread(data: Mapping[str, Any], no_terminals: bool, no_cuts: bool) -> None:
-    """Refuse ends of episodes under other names, where entries with the known names are missing.
-
-    Args:
-        data: The entries.
-        no_terminals: Whether no entry marks terminal states.
-        no_cuts: Whether neither entries nor observations show where the record was cut.
-    """
-    known = "terminals (the next state is terminal) and timeouts (the record is cut after a row)"
-    for name in _OTHER_TERMINALS * no_terminals + (*_OTHER_ENDS, *_OTHER_CUTS) * no_cuts:
-        if data.get(name) is not None:
-            raise InputError(
-                f"expected ends of episodes named {known}, got {name!r}; if it marks time limits "
-                "too, leave them out of terminals"
-            )
-
-
-def _entry(data: Mapping[str, Any], *names: str, optional: bool = False) -> Any:
-    for name in names:
-        if name in data:
-            value = data[name]
-            require_unmasked(name, value)
-            return value
-    if optional:
-        return None
-    raise InputError(f"expected an entry {names[0]!r}, got {', '.join(sorted(data)) or 'none'}")
