@@ -1,5 +1,4 @@
 from .agent_report import history as history
-from .evaluate import evaluate_run as evaluate_run
 from .export import export_run as export_run
 from .generation import generate as generate
 from .job import Context as Context
@@ -15,3 +14,4 @@ from .jobs.fit import FitData as FitData
 from .jobs.train import Train as Train
 from .jobs.train_live import LiveConfig as LiveConfig
 from .jobs.train_live import TrainLive as TrainLive
+from .trained_runs import evaluate_run as evaluate_run

@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Compare objectives with each other and the truth.",
     ),
     "evaluate": (
-        "app.evaluate:evaluate_run",
+        "app.trained_runs:evaluate_run",
         "Measure a trained encoder against a ground truth.",
     ),
     "export": (

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, export
 
-from rlreps.app.evaluate import (
+from rlreps.app.jobs import train_live as live
+from rlreps.app.trained_runs import (
     TrainedEncoder,
     load_config,
     load_encoder,
     required_store,
     restored,
 )
-from rlreps.app.jobs import train_live as live
 from rlreps.config import from_json
 from rlreps.cumulants import CUMULANTS
 from rlreps.encoders import MLP, Convolutional, Encoder, FourierMLP, Params, Tabular

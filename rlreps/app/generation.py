@@ -1,8 +1,8 @@
 """Generate a store from a successor measure, on one machine or many and across kills.
 
 This is a command and no job. The folder of a job holds a configuration, a summary and a page. A
-store is identified by the settings in its metadata, and has none of them: it is complete once no
-block is missing, and every call checks its blocks again.
+store has no such files. The settings in its metadata identify it. It is complete when no block is
+missing, and every call checks its blocks again.
 """
 
 import contextlib

@@ -11,7 +11,9 @@ from jax import Array
 from matplotlib.figure import Figure
 
 from rlreps import plotting, subspace
-from rlreps.app.evaluate import (
+from rlreps.app.jobs.train import KIND
+from rlreps.app.options import Choice
+from rlreps.app.trained_runs import (
     ELSEWHERE,
     distance_history,
     features_of,
@@ -19,8 +21,6 @@ from rlreps.app.evaluate import (
     trained_elsewhere,
     trained_store,
 )
-from rlreps.app.jobs.train import KIND
-from rlreps.app.options import Choice
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_positive
 from rlreps.plotting.images import as_frames

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlreps.errors import require, require_positive
-from rlreps.explore.page import Arrays, MapGrid, render_page, round_numbers
+from rlreps.explore.page import MapGrid, PageArrays, render_page, round_numbers
 from rlreps.explore.rows import (
     LowRank,
     RowSource,
-    chain_source,
     choose_rows,
-    rank_source,
+    measure_chain_rows,
+    measure_rank_rows,
+    measure_stored_rows,
     read_rows,
-    stored_source,
 )
 from rlreps.explore.runs import add_run, find_sources, is_released
 from rlreps.explore.shown_states import POINTS, count_moves, find_cells, make_cells
@@ -90,7 +90,7 @@ class _Page(NamedTuple):
     truth: GroundTruth
     kept: PrincipalSubspace
     facts: Mapping[str, Any]
-    arrays: Arrays
+    arrays: PageArrays
 
 
 def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page:
@@ -108,13 +108,13 @@ def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page
     chosen = cells.order if whole else choose_rows(truth.num_states)
     low_rank, energies, rows = read_rows(store, kept.basis, chosen)
     if whole:
-        source = stored_source(rows[:, cells.shown])
+        source = measure_stored_rows(rows[:, cells.shown])
     elif not square:
         source = RowSource("none")
     elif moves is None:
-        source = rank_source(kept)
+        source = measure_rank_rows(kept)
     else:
-        source = chain_source(cells, moves, low_rank, settings, chosen, rows)
+        source = measure_chain_rows(cells, moves, low_rank, settings, chosen, rows)
     if error is not None:
         source = source._replace(sampling_error=error.standard_error)
     name = _name_store(store.path.resolve())
@@ -148,7 +148,7 @@ def _make_released_page(name: str, components: int) -> _Page:
     right -= means * left.sum(axis=0)
     low_rank, moves = LowRank(left, right, means[:, 0], np.zeros(n)), count_moves(settings, cells)
     assert moves is not None
-    source = chain_source(cells, moves, low_rank, settings, chosen, rows.T)
+    source = measure_chain_rows(cells, moves, low_rank, settings, chosen, rows.T)
     source = source._replace(
         reference="the transition method at refinement 1, which forgets places in cells as this "
         "page does,"
@@ -174,7 +174,7 @@ def _make_page(
     """Make the page of a matrix."""
     rank = f"rank {kept.basis.shape[1]}"
     labels = {"rows": "stored", "chain": "computed", "rank": rank, "none": "none"}
-    settings, arrays = truth.settings, Arrays(cells)
+    settings, arrays = truth.settings, PageArrays(cells)
     arrays.add_maps("left", kept.basis)
     if source.kind != "none":
         arrays.add_maps("right", low_rank.factors)

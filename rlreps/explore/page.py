@@ -86,7 +86,7 @@ class MapGrid:
         return np.moveaxis(cells, 0, -1).reshape(*values.shape[1:], *self.grid.bins[::-1])
 
 
-class Arrays:
+class PageArrays:
     """Arrays of a page as blocks of text, and the information needed to read them.
 
     Attributes:
@@ -216,7 +216,7 @@ class Arrays:
         self.entries[name] = {**entry, "later": later}
 
 
-def render_page(facts: Mapping[str, Any], arrays: Arrays) -> str:
+def render_page(facts: Mapping[str, Any], arrays: PageArrays) -> str:
     """Return the page as HTML.
 
     Args:

@@ -103,21 +103,21 @@ def read_rows(
     return LowRank(left, right, task_means, rows_mean), energies, found
 
 
-def stored_source(rows: np.ndarray) -> RowSource:
+def measure_stored_rows(rows: np.ndarray) -> RowSource:
     """Describe rows [m, n] that the page holds, with 16 bits per entry."""
     largest = np.abs(rows).max(axis=1, keepdims=True) / (2**15 - 1)
     rounded = np.rint(rows / np.where(largest > 0.0, largest, 1.0)) * largest
     return RowSource("rows", _root_mean_square(rounded - rows))
 
 
-def rank_source(kept: PrincipalSubspace) -> RowSource:
+def measure_rank_rows(kept: PrincipalSubspace) -> RowSource:
     """Describe rows at the rank of a subspace."""
     energy = np.sum(np.square(kept.singular_values.astype(np.float64)))
     left_out = max(kept.total_energy - energy, 0.0)
     return RowSource("rank", float(np.sqrt(left_out) / len(kept.basis)))
 
 
-def chain_source(
+def measure_chain_rows(
     cells: MapGrid,
     moves: Sequence[Any],
     low_rank: LowRank,

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.app.evaluate import (
+from rlreps.app.jobs.train import KIND as TRAIN
+from rlreps.app.jobs.train_live import KIND as LIVE
+from rlreps.app.plots import labelled, rotated
+from rlreps.app.trained_runs import (
     ELSEWHERE,
     distance_history,
     features_of,
     trained_elsewhere,
     trained_store,
 )
-from rlreps.app.jobs.train import KIND as TRAIN
-from rlreps.app.jobs.train_live import KIND as LIVE
-from rlreps.app.plots import labelled, rotated
 from rlreps.errors import InputError, require
-from rlreps.explore.page import Arrays, MapGrid
+from rlreps.explore.page import MapGrid, PageArrays
 from rlreps.files import read_array
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -78,7 +78,7 @@ def _find_runs(folder: Path) -> list[Path]:
 
 
 def add_run(
-    arrays: Arrays,
+    arrays: PageArrays,
     label: str,
     folder: RunFolder,
     truth: GroundTruth,

@@ -25,7 +25,7 @@ MOST = 2.0**400
 """Bound on the numbers of all rows."""
 
 MOST_GROWTH = 1e15
-"""Bound on a later row's numbers over the largest number before it, or over one if that is more."""
+"""A later row may contain numbers up to this factor times max(1, largest number so far)."""
 
 
 class Units(NamedTuple):

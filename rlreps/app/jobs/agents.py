@@ -24,11 +24,11 @@ from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.prior import Prior
 from rlreps.agents.program import AgentProgram
 from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
-from rlreps.app.evaluate import named_store
 from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs.train import describe_place
 from rlreps.app.options import Choice
+from rlreps.app.trained_runs import named_store
 from rlreps.config import as_json, from_json, no_option
 from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from rlreps.app.evaluate import OBSERVATION
 from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.app.options import Choice
+from rlreps.app.trained_runs import OBSERVATION
 from rlreps.config import checked, from_json, interval, positive
 from rlreps.encoders import EVERY_ENCODER, Encoder
 from rlreps.envs import PuddleWorld, load_arena

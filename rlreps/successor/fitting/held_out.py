@@ -63,7 +63,7 @@ def measure_quality(
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
     row_sums = None if data.terminated.any() else _row_sums(solution, rows)
     gamma = _judged_discount(ends, rows.terminated, solution.discount)
-    judged = solution.at(gamma)
+    judged = solution.with_discount(gamma)
     weights = judged.values(cumulants(kept.next_observation))
     values, errors = _errors(judged, weights, cumulants, rows, ends)
     offsets = discounted_sums(errors, ends, gamma)

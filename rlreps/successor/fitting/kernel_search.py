@@ -17,7 +17,7 @@ from rlreps.successor.fitting.config import FitConfig, LeastSquaresFit
 from rlreps.successor.fitting.held_out import squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.observation_checks import (
-    MOST_ROWS,
+    MOST_TESTED_ROWS,
     describe_noise,
     noise_coordinates,
     share_left,
@@ -81,7 +81,9 @@ def search_kernel(
         return basis(kernels[0], count), ridges[0]
     _, other = parts
     rows, tested = (
-        Steps.of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:MOST_ROWS]))
+        Steps.of(part).at(
+            np.sort(np.random.default_rng(seed).permutation(len(part))[:MOST_TESTED_ROWS])
+        )
         for part in parts
     )
     bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}

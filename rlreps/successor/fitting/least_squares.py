@@ -94,17 +94,17 @@ class LeastSquares:
         return self.actions.weights(self.rows.action)
 
     @functools.cached_property
-    def continues(self) -> np.ndarray:
+    def discounts(self) -> np.ndarray:
         """γc of every row, [N]."""
         return self.discount * (1.0 - self.rows.terminated.astype(np.float32))
 
-    def at(self, discount: float) -> "LeastSquares":
+    def with_discount(self, discount: float) -> "LeastSquares":
         """Return the same equations with another discount; nothing else is computed again."""
         if discount == self.discount:
             return self
         other = dataclasses.replace(self, discount=discount)
         other.gram = self.gram
-        own = {"discount", "continues", "solve"}
+        own = {"discount", "discounts", "solve"}
         vars(other).update({name: vars(self)[name] for name in vars(self).keys() - own})
         return other
 
@@ -189,7 +189,7 @@ class LeastSquares:
     def followed(self, following: np.ndarray) -> Any:
         """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [q, q]."""
         if not _steady(following):
-            weights = following * self.continues[:, None]
+            weights = following * self.discounts[:, None]
             later = RowProducts(self.rows.next_observation, weights, self.sizes)
             return moment(self.basis, self._pairs, later)
         # A policy that does not depend on the state: C serves all of its actions, less the rows
@@ -214,7 +214,7 @@ class LeastSquares:
         that follow. So A⁻¹ = D⁻¹ + D⁻¹K (I − ΠᵀD⁻¹K)⁻¹ ΠᵀD⁻¹, where ΠᵀD⁻¹K is γP̂ of the policy.
         """
         size = self.basis.num_features
-        later = moment(self.basis, self._pairs, self._reached(self.continues[:, None]))
+        later = moment(self.basis, self._pairs, self._reached(self.discounts[:, None]))
         policy = np.zeros((size, following.shape[1]))
         policy[self.rows.next_observation] = following
         over = 1.0 / self.gram.diagonal()

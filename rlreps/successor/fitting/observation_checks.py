@@ -7,7 +7,7 @@ import numpy as np
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
 from rlreps.successor.fitting.transitions import Transitions
 
-MOST_ROWS = 10_000
+MOST_TESTED_ROWS = 10_000
 """Largest number of rows on which a regression is solved, or tested."""
 
 _PREDICTED = 0.1
@@ -57,7 +57,7 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
     count = int(np.prod(data.observation.shape[1:], dtype=int))
     if count == 1 or len(data) < _FEWEST_ROWS or actions.size * (count + 1) > _MOST_PREDICTORS:
         return ()
-    few = np.random.default_rng(seed).permutation(len(data))[: 2 * MOST_ROWS]
+    few = np.random.default_rng(seed).permutation(len(data))[: 2 * MOST_TESTED_ROWS]
     now, then = (
         _standard(states[few].reshape(len(few), -1))
         for states in (data.observation, data.next_observation)
@@ -88,7 +88,7 @@ def hides_state(data: Transitions, basis: FourierBasis, actions: ActionBasis, se
     # Many actions would need more memory than the data.
     if len(rows) < _FEWEST_ROWS or actions.size * _REMEMBERING > 5_000:
         return False
-    rows = np.random.default_rng(seed).permutation(rows)[:MOST_ROWS]
+    rows = np.random.default_rng(seed).permutation(rows)[:MOST_TESTED_ROWS]
     axes = basis.axes.astype(np.float64)
     # A hundred features are few: their kernel is wide, whatever the width of the fit's.
     along = data.observation[rows].reshape(len(rows), -1) @ axes

@@ -17,7 +17,7 @@ from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
-from rlreps.successor.fitting.policy_warnings import (
+from rlreps.successor.fitting.policy_checks import (
     KernelCheck,
     describe_alike,
     describe_costs,
@@ -54,8 +54,8 @@ class ActionValues:
     """Values of the parts of actions: the least of Σ_c b_c φ(s)ᵀ w[:, c] over pairs of φ and w.
 
     An action's value is the sum of the values of its parts (``Candidates``). For a box of four or
-    more numbers, it is therefore at most the least of the pairs, and actions whose effect the pairs
-    agree on are preferred.
+    more numbers, the sum of the smallest parts is at most the smallest sum. A policy therefore
+    prefers actions about whose effect the pairs agree.
 
     Attributes:
         parts: Pairs of φ and w [p, m_b].
@@ -256,7 +256,7 @@ class Improvement:
             [jnp.asarray(each.solution.features(rows.next_observation)) for each in members],
             jnp.asarray(solution.taken),
             jnp.asarray(kept, jnp.float32),
-            jnp.asarray(solution.continues, jnp.float32),
+            jnp.asarray(solution.discounts, jnp.float32),
             jnp.asarray(self.candidates.weights),
             jnp.asarray(solution.kept),
             [each._left_out(rewards, kept) for each in members],
@@ -351,7 +351,7 @@ def _fitted_q(
     following: list[Array],
     taken: Array,
     rewards: Array,
-    continues: Array,
+    discounts: Array,
     candidates: Array,
     products: Array,
     left_out: list[Array],
@@ -368,7 +368,7 @@ def _fitted_q(
         ]
         values = jnp.min(jnp.stack(each), axis=0).reshape(-1, *candidates.shape[:2])
         greedy, best = jnp.argmax(values, axis=2), jnp.sum(jnp.max(values, axis=2), axis=1)
-        targets = rewards + continues * jnp.clip(best, low, high)
+        targets = rewards + discounts * jnp.clip(best, low, high)
         moments = [
             matmul((taken * targets[:, None]).T, own).reshape(-1, 1)[products] + more
             for own, more in zip(features, left_out, strict=True)

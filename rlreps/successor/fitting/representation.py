@@ -31,8 +31,8 @@ from rlreps.successor.fitting.config import FitConfig
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
+from rlreps.successor.fitting.policy_checks import describe_unseen
 from rlreps.successor.fitting.policy_improvement import ActionValues, Improvement
-from rlreps.successor.fitting.policy_warnings import describe_unseen
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.rewards import Task, arriving_task, rewarded_task, sampled_task
 from rlreps.successor.truth.ground_truth import GroundTruth

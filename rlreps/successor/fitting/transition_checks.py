@@ -236,7 +236,7 @@ def _autoresets(
         autoreset = not (few or tour or (terminated & after).any())
     # An episode that was truncated is followed by a reset as well; no reset terminates.
     found = np.append(False, same & (terminated | truncated)[:-1]) & ~terminated
-    # Nor does it end an episode: behind a reset that is cut, the record of another copy starts.
+    # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
     found[1:] &= ~found[:-1]
     return np.asarray(found & autoreset)
 

@@ -179,7 +179,7 @@ def test_an_error_of_the_system_is_said_without_its_number(refused, monkeypatch,
     def fail(*arguments, **options):
         raise FileExistsError(17, "File exists", "f")
 
-    monkeypatch.setattr("rlreps.app.evaluate.RunFolder", fail)
+    monkeypatch.setattr("rlreps.app.trained_runs.RunFolder", fail)
     said = refused("evaluate", tmp_path)
     assert said == "expected files that can be read and written, got File exists: f"
 
@@ -188,7 +188,7 @@ def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):
     def fail(*arguments, **options):
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("rlreps.app.evaluate.RunFolder", fail)
+    monkeypatch.setattr("rlreps.app.trained_runs.RunFolder", fail)
     with pytest.raises(ValueError, match="a mistake of ours"):
         main(["evaluate", str(tmp_path)])
 

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.app.evaluate import load_encoder
 from rlreps.app.export import export_run, torch_layers
 from rlreps.app.job import run_job
 from rlreps.app.jobs.train import Train
 from rlreps.app.jobs.train_live import LiveConfig, TrainLive
+from rlreps.app.trained_runs import load_encoder
 from rlreps.encoders import MLP, Convolutional, FourierMLP
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder

@@ -4,12 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.app.evaluate import load_encoder
 from rlreps.app.generation import generate
 from rlreps.app.job import run_job
 from rlreps.app.jobs.train import Train
 from rlreps.app.jobs.train_live import LiveConfig, live_ground_truth
 from rlreps.app.plots import draw_components
+from rlreps.app.trained_runs import load_encoder
 from rlreps.cumulants import Discs
 from rlreps.encoders import Tabular
 from rlreps.envs import load_arena

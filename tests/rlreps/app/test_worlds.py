@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlreps.app.evaluate import trained_store
 from rlreps.app.jobs.train import Train
 from rlreps.app.main import main
+from rlreps.app.trained_runs import trained_store
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import BoxGrid, save_matrix
 from rlreps.successor import load as load_truth

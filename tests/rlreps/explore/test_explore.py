@@ -21,10 +21,10 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 
 from rlreps import subspace
-from rlreps.app.evaluate import load_encoder
 from rlreps.app.generation import generate
 from rlreps.app.job import run_job
 from rlreps.app.jobs.train import Train
+from rlreps.app.trained_runs import load_encoder
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import FitWarning, InputError

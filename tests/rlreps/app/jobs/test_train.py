@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from rlreps.app import plots
-from rlreps.app.evaluate import distance_history, evaluate_run
 from rlreps.app.generation import generate
 from rlreps.app.job import run_job
 from rlreps.app.jobs.train import Train
+from rlreps.app.trained_runs import distance_history, evaluate_run
 from rlreps.config import as_json
 from rlreps.encoders import Convolutional, FourierMLP, Tabular
 from rlreps.errors import InputError

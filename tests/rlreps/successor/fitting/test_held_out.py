@@ -141,7 +141,7 @@ def test_equations_at_another_discount_ask_for_the_policy_once():
     solution = LeastSquares(*given, GAMMA, 1e-9, behaviour)
     cumulants = np.eye(4)[steps.next_observation]
     solution.values(cumulants)
-    found = solution.at(0.5).values(cumulants)
+    found = solution.with_discount(0.5).values(cumulants)
     assert asked == [100]
     other = LeastSquares(*given, 0.5, 1e-9, behaviour)
     np.testing.assert_array_equal(found, other.values(cumulants))

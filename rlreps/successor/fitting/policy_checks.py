@@ -1,4 +1,7 @@
-"""Checks of what data can tell about values and policies."""
+"""Checks of policies: what the data tell about actions, and whether the kernel suits the reward.
+
+Functions return a warning, or "" where there is none.
+"""
 
 import dataclasses
 import functools
@@ -54,7 +57,7 @@ def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndar
 
 
 def describe_alike(solution: LeastSquares, rewards: np.ndarray) -> str:
-    """Say whether rewards of all recorded rows, [N], are one that no policy changes; else ""."""
+    """Return a warning if all rewards [N] are one that no policy changes; else ""."""
     if np.ptp(rewards) != 0.0 or (rewards[0] != 0.0 and solution.recorded.terminated.any()):
         return ""
     ends = "" if rewards[0] == 0.0 else " and none ends an episode"
@@ -65,10 +68,10 @@ def describe_alike(solution: LeastSquares, rewards: np.ndarray) -> str:
 
 
 def describe_costs(solution: LeastSquares, rewards: np.ndarray) -> str:
-    """Say whether rewards of all recorded rows, [N], are hardly more than costs of actions.
+    """Return a warning if rewards of all recorded rows, [N], are hardly more than costs of actions.
 
     They are if no row terminates, and a regression on the action alone leaves less than 1 % of
-    their variance: a mean for each discrete action, or a quadratic polynomial. Returns "" if not.
+    their variance: a mean for each discrete action, or a quadratic polynomial. Else returns "".
     """
     if solution.recorded.terminated.any() or np.ptp(rewards) == 0.0:
         return ""
@@ -92,7 +95,7 @@ def describe_costs(solution: LeastSquares, rewards: np.ndarray) -> str:
 
 
 def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
-    """Say whether most rows leave a policy one of the actions to choose; "" if they do not."""
+    """Return a warning if most rows leave a policy a single action to choose; else ""."""
     if not np.ptp(actions, axis=1).any():
         return (
             "all transitions have the same action, and the policy takes no other: it is the "
