@@ -104,11 +104,17 @@ def optimal_action_values(
 def epsilon_greedy(values: ArrayLike, epsilon: float = 0.0) -> DoubleArray:
     """Return the probabilities [n, A] of the ε-greedy policy of values [n, A]; ties are shared.
 
-    Values of a state that differ from its best by less than one part in 10¹² are ties.
+    Values of a state that differ from its best by less than one part in 10¹² are ties. An action of
+    the value −∞ is never greedy.
+
+    Raises:
+        InputError: For another shape, masked entries, or a state whose best value is not finite.
     """
     require_interval("epsilon", epsilon, "[0, 1]")
-    table = np.asarray(values, np.float64)
+    table = as_real(values, "action values").astype(np.float64)
+    require(table.ndim == 2 and table.size > 0, "action values [n, A]", table.shape)
     highest = table.max(axis=1, keepdims=True)
+    require(bool(np.isfinite(highest).all()), "a finite best value of each state", "another")
     best = table >= highest - _TIE * np.abs(highest)
     greedy = best / best.sum(axis=1, keepdims=True)
     return np.asarray((1.0 - epsilon) * greedy + epsilon / table.shape[1])
@@ -142,7 +148,8 @@ def effective_horizon(
         most: Largest k.
 
     Returns:
-        The least H_k, k ≤ ``most``; None if there is none, nothing pays, or a reward is negative.
+        The least H_k, k ≤ ``most``; None if there is none, nothing pays, a reward is negative, or
+        there is one action.
     """
     states, actions = rewards.shape
     best = optimal_action_values(table, rewards, discount)

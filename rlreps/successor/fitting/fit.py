@@ -30,7 +30,13 @@ from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
 from rlreps.successor.fitting.held_out import measure_quality
 from rlreps.successor.fitting.kernel_search import search_kernel
-from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps, describe_left_out
+from rlreps.successor.fitting.least_squares import (
+    COUNTED_RIDGE,
+    Behaviour,
+    LeastSquares,
+    Steps,
+    describe_left_out,
+)
 from rlreps.successor.fitting.network_basis import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observation_checks import HIDDEN, hides_state
 from rlreps.successor.fitting.observed import Observed
@@ -276,9 +282,9 @@ class Fit:
         assert isinstance(method, LeastSquaresFit)
         if observed.num_states is not None:
             ridge = method.regularisation
-            # This ridge is far below the weight of one row: untried actions get 0, and counts of
-            # tried actions hardly change.
-            return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
+            if ridge is None:
+                ridge = COUNTED_RIDGE / len(data)
+            return UnitVectors(observed.num_states), ridge
         actions, most = observed.actions, self._most_features
         return search_kernel(config, data, self._parts, actions, most, self._behaviour)
 

@@ -24,7 +24,7 @@ from rlreps.successor.fitting.basis import (
     blocks_of,
 )
 from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.least_squares import COUNTED_RIDGE, LeastSquares, Steps
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.transitions import Transitions
 
@@ -76,14 +76,19 @@ def measure_quality(
         errors = _errors(other, weights_of_other, own_cumulants, tested, ends)[1]
         bounds["reference"] = np.square(discounted_sums(errors, ends, gamma))
     scale = max(float(np.square(cumulants(rows.next_observation)).mean()), 1e-12)
-    variance = max(float((values + offsets).var(axis=0).mean()), _SPREAD**2 * scale)
+    centre = _mean_sum(data, ~held, cumulants, gamma)
+    if centre is None:
+        centre = (values + offsets).mean(axis=0)
+    variance = max(float(np.square(values + offsets - centre).mean()), _SPREAD**2 * scale)
     squares = [np.square(_errors(judged, weights, cumulants, r)[1]).mean() for r in (rows, few)]
+    # Independent TD errors of variance v give sums of variance v Σ_j γ²ʲ.
+    terms = float(discounted_sums(np.ones((len(ends), 1)), ends, gamma**2).mean())
     starts = _starts(ends, rows.terminated, gamma)
     return Quality(
-        **_compared(values, offsets, bounds, starts, generator, scale),
+        **_compared(values, offsets, centre, bounds, starts, generator, scale),
         discount=gamma,
         horizon=(1.0 - solution.discount) / (1.0 - gamma),
-        overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
+        overfit=float((squares[0] - squares[1]) * terms / variance),
         row_sums=row_sums,
         untried=None if data.num_states is None else _untried(data),
         effective_rows=_effective_rows(solution, factors),
@@ -122,7 +127,7 @@ def _reference(
         solution.actions,
         steps.at(~held),
         gamma,
-        1e-6 / len(data),
+        COUNTED_RIDGE / len(data),
         lambda states: solution.behaviour(table[states]),
     )
     return other, steps.at(held), cumulants(table).__getitem__
@@ -241,9 +246,27 @@ def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.nda
     return np.where(share[time] >= _COMPLETE, episode * len(ends) + time // length, -1)
 
 
+def _mean_sum(
+    data: Transitions, kept: np.ndarray, cumulants: CumulantFunction, discount: float
+) -> np.ndarray | None:
+    """Return the mean of the complete sums in the rows that a fit sees, [k]; None without any.
+
+    The held-out sums are compared with this mean. Sums that overlap are alike, so that those of few
+    records vary less about their own mean than about the true one.
+    """
+    own = np.flatnonzero(kept)
+    ends = data.ends[own] | np.append(np.diff(own) > 1, True)
+    starts = _starts(ends, data.terminated[own], discount) >= 0
+    if not starts.any():
+        return None
+    sums = discounted_sums(cumulants(data.next_observation)[own], ends, discount)
+    return np.asarray(sums[starts].mean(axis=0, dtype=np.float64))
+
+
 def _compared(
     values: np.ndarray,
     offsets: np.ndarray,
+    centre: np.ndarray,
     bounds: Mapping[str, np.ndarray],
     stretch: np.ndarray,
     generator: np.random.Generator,
@@ -254,6 +277,7 @@ def _compared(
     Args:
         values: Predicted sums.
         offsets: Realised sums less predicted sums.
+        centre: The constant prediction, [k].
         bounds: Squared errors, [n, k], that the fit's squared errors should not exceed on average:
             those of noise, and of a reference fit.
         stretch: As returned by ``_starts``; sums of different stretches count as independent.
@@ -266,19 +290,23 @@ def _compared(
         return {"starts": 0, **figures, "predicted": (), "realised": ()}
     values, offsets = values[starts], offsets[starts]
     realised = values + offsets
+    constant = np.square(realised - centre).mean(axis=1)
     # One variance for all cumulants, since one of them may be (nearly) constant.
-    mean, variance = realised.mean(axis=0), float(realised.var(axis=0).mean())
+    variance = float(constant.mean())
     varied = variance > _SPREAD**2 * scale
     if not varied:
         variance = max(float(np.square(realised).mean()), 1e-12)
     lost = np.square(offsets).mean(axis=1) / variance
     least = {name: bound[starts].mean(axis=1) / variance for name, bound in bounds.items()}
-    attainable = float(1.0 - min(bound.mean() for bound in least.values()))
+    smallest = min(least.values(), key=np.mean)
+    attainable = float(1.0 - smallest.mean())
+    if attainable < 0.0 and _least_mean(smallest - constant / variance, stretch[starts]) <= 0.0:
+        attainable = 0.0  # By chance, the sums vary less than their noise.
     if varied:
-        least["constant"] = np.ones_like(lost)
+        least["constant"] = constant / variance
     excess = {name: _least_mean(lost - bound, stretch[starts]) for name, bound in least.items()}
     some = [generator.integers(size, size=_POINTS) for size in values.shape]
-    shown = [((sums - mean) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
+    shown = [((sums - centre) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
     return {
         "starts": len(starts),
         "r_squared": float(1.0 - lost.mean()) if varied else None,
@@ -293,11 +321,12 @@ def _compared(
 def _least_mean(values: np.ndarray, stretch: np.ndarray) -> float:
     """Return the lower end of the 95 % interval of the mean of values [n].
 
-    Values of one stretch are correlated. The end is minus infinity for a single stretch.
+    Values of one stretch are correlated. The end is minus infinity for a single stretch. Stretches
+    of unequal sizes n count as (Σ n)² / Σ n² stretches.
     """
-    group = np.unique(stretch, return_inverse=True)[1]
-    free = int(group.max())
-    if not free:
+    _, group, sizes = np.unique(stretch, return_inverse=True, return_counts=True)
+    free = len(values) ** 2 / float(np.square(sizes).sum()) - 1.0
+    if free < 0.5:
         return -math.inf
     error = np.linalg.norm(np.bincount(group, values - values.mean())) / len(values)
     error *= math.sqrt((free + 1) / free)  # The mean is fitted.

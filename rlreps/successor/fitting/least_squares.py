@@ -37,6 +37,10 @@ from rlreps.successor.fitting.transitions import Transitions
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
 
+COUNTED_RIDGE = 1e-12
+"""Default λ of counts times the number of rows. It changes values relatively by 1e-12 / (1 − γ) at
+most, and gives the value 0 to actions that no row takes."""
+
 MOST_RARE = 10_000
 """Rewards that at most this number of transitions have are rare, and count in all of them."""
 
@@ -96,7 +100,7 @@ class LeastSquares:
     @functools.cached_property
     def discounts(self) -> np.ndarray:
         """γc of every row, [N]."""
-        return self.discount * (1.0 - self.rows.terminated.astype(np.float32))
+        return self.discount * (1.0 - self.rows.terminated)
 
     def with_discount(self, discount: float) -> "LeastSquares":
         """Return the same equations with another discount; nothing else is computed again."""
@@ -216,7 +220,9 @@ class LeastSquares:
         size = self.basis.num_features
         later = moment(self.basis, self._pairs, self._reached(self.discounts[:, None]))
         policy = np.zeros((size, following.shape[1]))
-        policy[self.rows.next_observation] = following
+        # Near γ = 1, values grow with any probability that single precision adds or leaves out.
+        sums = following.sum(axis=1, dtype=np.float64, keepdims=True)
+        policy[self.rows.next_observation] = following / sums
         over = 1.0 / self.gram.diagonal()
         chosen = scipy.sparse.hstack([scipy.sparse.diags_array(each) for each in policy.T])
         ahead, choose = later.multiply(over[:, None]).tocsr(), chosen.multiply(over).tocsr()

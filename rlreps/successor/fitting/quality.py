@@ -15,6 +15,8 @@ _ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth 
 _UNTRIED = 0.05  # Share of states with unknown values. Above 0: the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
 _HOPELESS = -0.1  # R² and attainable R² are above it if a fit predicts the mean, and all is noise.
+_UNTOLD = -0.3  # R² that exact values of one record hardly fall below by chance.
+_ENORMOUS = -1.0  # R² of a few enormous errors.
 _LEAST_HORIZON = 0.05  # Sums over a smaller share of the fit's horizon say little of its values.
 _FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 
@@ -26,7 +28,8 @@ class Quality:
 
     Attributes:
         starts: Number of held-out rows from which sums are complete.
-        r_squared: R² of the predicted sums of all cumulants together; None without starts, or if
+        r_squared: R² of the predicted sums of all cumulants together, 1 less their squared error
+            over that of a constant: the mean sum of the rows of the fit. None without starts, or if
             the sums hardly vary.
         attainable: Estimated R² that noise allows. It is the R² of a reference fit if this is
             greater: a small one for features of networks, and counts for vectors that repeat.
@@ -38,14 +41,14 @@ class Quality:
             constant (if sums vary) and the error of the reference fit. Each excess is the lower end
             of its 95 % interval, and ``missed`` is the largest. None without starts.
         worse: The excess over the error of a constant alone.
-        overfit: Mean squared TD error on held-out rows minus that on fitted rows, relative to
-            (1 − γ²) times the variance of the sums.
+        overfit: Mean squared TD error on held-out rows minus that on fitted rows, times the mean
+            of Σ_j γ²ʲ over the terms of the sums, relative to the variance of the sums.
         row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None if data terminate.
         untried: Share of the states reached in which no row starts and no episode ended; None for
             observations that are not indices.
         effective_rows: (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]; 0 beyond
             the rank.
-        predicted: Some predicted sums, in standard deviations from the mean of the realised sums.
+        predicted: Some predicted sums, in standard deviations from the constant.
         realised: The realised sums, in the same units.
     """
 
@@ -104,13 +107,19 @@ class Quality:
         row_sums, untried = self.row_sums or 0.0, self.untried or 0.0
         known = [rows for rows in self.effective_rows if rows > 0.0]
         few = sum(rows < FEWEST_ROWS for rows in known)
-        # A few enormous errors make the interval of ``missed`` too wide to be useful.
         r_squared = self.r_squared or 0.0
-        hopeless = r_squared < _HOPELESS
+        # A few enormous errors make the interval of ``missed`` too wide to be useful.
+        enormous = r_squared < _ENORMOUS
+        why = "of too few returns to tell; try more episodes, or a smaller discount"
+        if self.unknown:
+            why = (
+                "and TD errors are larger than noise can be; try more data, or leave out numbers "
+                "of the observations that do not matter"
+            )
         figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
         if self.r_squared is None:
             figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
-        far = hopeless or missed > _MISSED * max(attainable, _LEAST_PREDICTABLE)
+        far = enormous or missed > _MISSED * max(attainable, _LEAST_PREDICTABLE)
         found = [
             (
                 self.overfit > (_OVERFIT if self.untried is not None else _OVERFIT_DENSE),
@@ -124,10 +133,9 @@ class Quality:
                 "more steps or a smaller learning rate",
             ),
             (
-                self.unknown and not far and not self.worse,
+                (self.unknown or r_squared < _UNTOLD) and not far and not self.worse,
                 f"the quality of the fit is unknown: R² on held-out episodes is {r_squared:.2f}, "
-                "and TD errors are larger than noise can be; try more data, or leave out numbers "
-                "of the observations that do not matter",
+                f"{why}",
             ),
             (
                 (self.worse or 0.0) > 0.0,

@@ -229,6 +229,20 @@ def test_a_policy_that_explores_shares_ties():
     np.testing.assert_allclose(table, [[0.45, 0.45, 0.1], [0.1, 0.8, 0.1]])
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.ma.masked_array([[5.0, 1.0]], [[True, False]]), "without masked entries"),
+        ([[np.nan, 1.0]], "a finite best value"),
+        ([[-np.inf, -np.inf]], "a finite best value"),
+        ([1.0, 2.0], r"action values \[n, A\], got \(2,\)"),
+    ],
+)
+def test_action_values_that_rank_no_action_are_refused(values, expected):
+    with pytest.raises(InputError, match=expected):
+        epsilon_greedy(values)
+
+
 def test_the_effective_horizon_of_a_game_that_takes_two_looks_is_by_hand():
     # A sure half now, or 1 for the right one of two actions in the next state.
     world = World.from_arrays(

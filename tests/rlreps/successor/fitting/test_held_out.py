@@ -18,7 +18,7 @@ from rlreps.successor.fitting.held_out import (
     measure_quality,
     random_cumulants,
 )
-from rlreps.successor.fitting.least_squares import LeastSquares, Steps
+from rlreps.successor.fitting.least_squares import COUNTED_RIDGE, LeastSquares, Steps
 from rlreps.successor.fitting.transitions import Transitions, as_transitions
 
 GAMMA = 0.9
@@ -64,7 +64,7 @@ def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
         actions,
         Steps.of(data).at(~held),
         gamma,
-        1e-6 / len(data) if ridge is None else ridge,
+        COUNTED_RIDGE / len(data) if ridge is None else ridge,
         lambda states: np.tile(average, (len(states), 1)),
     )
     return measure_quality(data, held, solution, decompose(solution, rank), 0)
@@ -93,6 +93,23 @@ def test_figures_are_those_of_the_exact_chain():
     assert abs(found.overfit) < 0.03
     assert found.row_sums < 2e-3
     assert found.warnings() == []
+
+
+def test_overfit_of_single_steps_is_relative_to_the_variance_of_their_rewards():
+    rng, shape = np.random.default_rng(2), (5, 2)
+    states, taken = (rng.integers(count, size=150) for count in shape)
+    reached, ends = rng.integers(5, size=150), np.ones(150, np.bool_)
+    data = dataclasses.replace(as_transitions([states, taken, reached, ends]), num_states=5)
+    held = data.held_out(0.2, 0)
+    rewards = random_cumulants(data, np.random.default_rng(0))(reached).astype(np.float64)
+    pair = 2 * states + taken
+    means = np.stack([rewards[~held & (pair == place)].mean(axis=0) for place in range(10)])
+    squares = np.square(rewards - means[pair])
+    excess = squares[held].mean() - squares[~held].mean()
+    variance = np.square(rewards[held] - rewards[~held].mean(axis=0)).mean()
+    found = measured(data, rank=2)
+    np.testing.assert_allclose(found.overfit, excess / variance, rtol=1e-4)
+    assert 0.05 < found.overfit < 0.3
 
 
 def test_starts_are_chosen_by_their_time_alone():
@@ -169,8 +186,10 @@ def test_the_interval_of_the_excess_is_student_s_over_stretches(sizes):
     values = 2.0 * rng.normal(size=(len(squares), 3))
     offsets = np.sqrt(squares) * rng.choice([-1.0, 1.0], size=values.shape)
     stretch = np.repeat(np.arange(len(sizes)), 40)
-    found = compare(values, offsets, {"noise": np.zeros_like(values)}, stretch, rng, 1.0)
-    means = np.array(sizes) / (values + offsets).var(axis=0).mean()
+    centre = np.array([0.5, 0.0, -0.5])
+    bounds = {"noise": np.zeros_like(values)}
+    found = compare(values, offsets, centre, bounds, stretch, rng, 1.0)
+    means = np.array(sizes) / np.square(values + offsets - centre).mean()
     freedom, error = len(sizes) - 1, scipy.stats.sem(means)
     low, _ = scipy.stats.t.interval(0.95, freedom, means.mean(), error)
     assert found["missed"] == pytest.approx(low)
@@ -207,8 +226,17 @@ def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
     assert "too few rows" in dataclasses.replace(found, untried=None, overfit=1.5).warnings()[0]
 
 
+@pytest.mark.parametrize("discount", [0.99, 0.999])
+def test_exact_values_of_one_record_are_not_called_bad(discount):
+    # Sums overlap: those of the two blocks held out vary by chance around a mean of their own.
+    for seed in range(5):
+        moves = random_chain(seed, states=3, actions=3, branches=3)
+        found = measured(steps_of(moves, 4_000, seed=seed), gamma=discount, rank=2)
+        assert [line for line in found.warnings() if not line.startswith("records are")] == []
+
+
 def test_codes_as_floats_are_compared_with_counts():
-    rng, n, count = np.random.default_rng(0), 20, 3_000
+    rng, n, count = np.random.default_rng(1), 20, 3_000
     actions, slips = rng.integers(3, size=count), rng.random(count) < 0.2
     places = np.append(0, np.cumsum(actions - 1 + slips)) % n
     circle = 2.0 * np.pi * places / n
@@ -233,8 +261,14 @@ def test_a_fit_that_predicts_nothing_is_unknown_if_its_errors_pass_for_noise():
     bad = dataclasses.replace(found, r_squared=-0.05, attainable=-0.4)
     assert re.search(r"the quality of the fit is unknown: R² .* is -0.05", bad.warnings()[0])
     assert "-0.050; noise allows an unknown part" in bad.lines()[0]
+    assert re.search(
+        r"R² .* is -0.25, and TD errors", *dataclasses.replace(bad, r_squared=-0.25).warnings()
+    )
+    few = dataclasses.replace(found, r_squared=-0.7, attainable=0.0)
+    assert re.search("unknown: R² .* is -0.70, of too few returns to tell", *few.warnings())
     # A fit that is known to be bad is not unknown.
-    assert len(dataclasses.replace(bad, r_squared=-0.2).warnings()) == 1
+    assert "worse than their mean" in dataclasses.replace(few, worse=0.1).warnings()[0]
+    assert "values are far off" in dataclasses.replace(bad, r_squared=-1.2).warnings()[0]
 
 
 def test_sums_that_hardly_vary_are_compared_with_their_size():

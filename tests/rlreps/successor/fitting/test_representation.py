@@ -79,6 +79,25 @@ def test_values_are_those_of_the_data_policy(chain, rep):
     np.testing.assert_allclose(rep.action_values(states, task), alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:records are too short to judge the fit")
+@pytest.mark.parametrize("discount", [0.999, 0.9999, 0.99999])
+def test_values_at_a_discount_near_one_are_exact_to_single_precision(discount):
+    rng, size = np.random.default_rng(3), 4_000
+    model = rng.dirichlet(np.ones(3), size=(3, 3))
+    taken, path = rng.integers(3, size=size), [0]
+    for action in taken:
+        path.append(rng.choice(3, p=model[path[-1], action]))
+    states, reached = np.array(path[:-1]), np.array(path[1:])
+    counts = np.zeros((3, 3))
+    np.add.at(counts, (states, reached), 1.0)  # The estimated policy makes these the chain.
+    chain = counts / counts.sum(axis=1, keepdims=True)
+    expected = np.linalg.solve(np.eye(3) - discount * chain, chain @ [0.3, 0.0, 1.0])
+    data = as_transitions([states, taken, reached, np.zeros(size, np.bool_)])
+    found = fit(data, discount=discount, num_features=2)
+    values = found.values(np.arange(3), found.task(np.arange(3), [0.3, 0.0, 1.0]))
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
 def test_rewards_of_transitions_may_depend_on_the_action(chain, rep):
     data, states = chain.transitions(), living(chain)
     task = rep.task(data.next_observation, 3.0 * data.action)
