@@ -195,6 +195,27 @@ def test_the_interval_of_the_excess_is_student_s_over_stretches(sizes):
     assert found["missed"] == pytest.approx(low)
 
 
+def test_stretches_of_one_start_do_not_narrow_the_interval_of_the_excess():
+    rng, stretch = np.random.default_rng(0), np.repeat(np.arange(4), [40, 1, 40, 1])
+    zero, alarms = np.zeros((82, 2)), 0
+    for _ in range(400):
+        squares = rng.uniform(0.5, 1.5, size=4)[stretch, None]
+        offsets = np.sqrt(squares) * rng.choice([-1.0, 1.0], size=zero.shape)
+        # The mean square is 1 in the long run, and the noise explains all of it.
+        found = compare(zero, offsets, zero[0], {"noise": zero + 1.0}, stretch, rng, 1.0)
+        alarms += found["missed"] > 0.0
+    assert alarms <= 24  # 2.5 % and a little for a distribution that is not normal.
+
+
+@pytest.mark.parametrize(("stretches", "expected"), [(2, 0.0), (20, 1.0 - 1.0 / 0.7)])
+def test_noise_exceeds_the_variance_of_sums_only_beyond_chance(stretches, expected):
+    rng, stretch = np.random.default_rng(0), np.repeat(np.arange(stretches), 40)
+    offsets = np.sqrt(np.where(stretch % 2, 0.5, 0.9))[:, None] * np.ones(2)
+    zero = np.zeros_like(offsets)
+    found = compare(zero, offsets, zero[0], {"noise": zero + 1.0}, stretch, rng, 1.0)
+    assert found["attainable"] == pytest.approx(expected)
+
+
 # --- Bad fits and good ones -----------------------------------------------------------------------
 
 
