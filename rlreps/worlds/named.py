@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.envs import load_arena
+from rlreps.envs import Observation, load_arena
 from rlreps.errors import InputError, require, require_choice, require_positive
 from rlreps.runs.machine import cache_folder
 from rlreps.successor.measure.grids import Grid
@@ -224,22 +224,46 @@ def _atari(game: str, seed: int, view: View, progress: Progress) -> World:
 
 
 def _maze(game: str, seed: int, view: View, progress: Progress) -> World:
-    """Estimate the moves between the 20 x 20 cells of an arena; reaching a disc pays 1 and ends."""
     del view, progress
-    arena, grid = load_arena(game), Grid(_BINS)
-    moves = cell_moves(arena, grid, jax.random.key(seed))
-    chances = moves.to / moves.to.sum(axis=2, keepdims=True)
-    centres = np.asarray(grid.centres(), np.float64)[moves.cells]
-    reached = np.linalg.norm(centres - np.asarray(_GOAL[:2]), axis=1) <= _GOAL[2]
+    return estimate_arena(game, _BINS, seed=seed, goal=_GOAL)
+
+
+def estimate_arena(
+    arena: str,
+    bins: int,
+    *,
+    seed: int = 0,
+    goal: tuple[float, float, float] | None = None,
+    observation: Observation | str = "position",
+) -> World:
+    """Estimate the moves between the bins x bins cells of an arena of PuddleWorld.
+
+    Cells within walls are no states. Coordinates are the centres of cells.
+
+    Args:
+        arena: Name of the arena, or the path of its file.
+        bins: Cells along each axis.
+        seed: Seed of the random positions within cells.
+        goal: A disc (x, y, radius): reaching a cell whose centre is inside pays 1 and ends the
+            episode. By default nothing pays or ends.
+        observation: What an agent sees at a cell's centre, or its name.
+    """
+    environment, grid = load_arena(arena, observation=observation), Grid(bins)
+    moves = cell_moves(environment, grid, jax.random.key(seed))
+    centres = np.asarray(grid.centres())[moves.cells]
+    reached = np.zeros(len(centres), np.bool_)
+    if goal is not None:
+        offsets = centres.astype(np.float64) - np.asarray(goal[:2])
+        reached = np.linalg.norm(offsets, axis=1) <= goal[2]
     return World.from_arrays(
-        probabilities=chances,
-        transition_rewards=np.broadcast_to(reached.astype(np.float64), chances.shape),
+        probabilities=moves.to,
+        transition_rewards=np.broadcast_to(reached.astype(np.float64), moves.to.shape),
         terminal=reached,
-        observations=centres,
+        observations=jax.vmap(environment.observe_position)(centres),
         coordinates=centres,
         names=("x", "y"),
         about={
-            "name": game,
+            "name": arena,
             "seeds": [seed],
             "estimated": f"one move of each action from {SAMPLES} random positions in each cell",
         },

@@ -15,17 +15,16 @@ from jax import Array
 from rlreps import losses
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import cosine_products
-from rlreps.envs import load_arena
 from rlreps.errors import InputError, require
 from rlreps.experiments.ours.chain_truths import ChainTruths, Truth
 from rlreps.experiments.ours.contestants import BEHIND, COSINES, COUNTED, FIXED_POINT, TRUTHS, Row
 from rlreps.experiments.ours.fixed_features import lowest_frequencies
 from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.sources import Source, chain_source, matrix_source
-from rlreps.successor import BoxGrid, Grid, cell_moves
+from rlreps.successor import BoxGrid
 from rlreps.training import Learner
 from rlreps.typing import DoubleArray
-from rlreps.worlds import WORLDS, World, load
+from rlreps.worlds import WORLDS, World, estimate_arena, load
 
 PENDULUM = "Pendulum-v1"
 """Name of the world whose cells divide the angle and the velocity of Gymnasium's pendulum."""
@@ -54,15 +53,18 @@ def world_of(name: str, bins: int) -> World:
     """
     if is_named(name):
         return _for_networks(load(name).restarted())
-    if name == PENDULUM:
-        box = BoxGrid((-np.pi, -8.0), (np.pi, 8.0), (bins, bins))
-        to, centres = _pendulum(box), box.unit_centres()
-    else:
-        moves = cell_moves(load_arena(name), Grid(bins), jax.random.key(0))
-        to, centres = moves.to, np.asarray(Grid(bins).centres())[moves.cells]
-    rewards = np.zeros(to.shape[1::-1])
-    seen: Any = {"observations": centres, "coordinates": centres, "names": ("x", "y")}
-    return World.from_arrays(probabilities=to, rewards=rewards, about={"name": name}, **seen)
+    if name != PENDULUM:
+        return estimate_arena(name, bins)
+    box = BoxGrid((-np.pi, -8.0), (np.pi, 8.0), (bins, bins))
+    to, centres = _pendulum(box), box.unit_centres()
+    return World.from_arrays(
+        probabilities=to,
+        rewards=np.zeros(to.shape[1::-1]),
+        observations=centres,
+        coordinates=centres,
+        names=("x", "y"),
+        about={"name": name},
+    )
 
 
 def _for_networks(world: World) -> World:

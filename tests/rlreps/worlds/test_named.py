@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.envs import Code
 from rlreps.errors import InputError
-from rlreps.worlds import WORLDS, World, build, load, named
+from rlreps.worlds import WORLDS, World, build, estimate_arena, load, named
 
 
 @pytest.fixture
@@ -121,6 +122,12 @@ def test_a_maze_is_a_world_of_sparse_chances():
     goal = world.observations[world.terminal]
     assert np.abs(goal - 0.9).max() < 0.08
     assert world.optimal_values(0.95).argmax() not in np.flatnonzero(world.terminal)
+    seen = estimate_arena("spiral", 20, observation="code")
+    np.testing.assert_array_equal(seen.observations, Code(bins=20).table())
+    assert not seen.rewards.any()
+    assert not seen.terminal.any()
+    moves = [each.transitions.toarray().reshape(400, 4, 400) for each in (world, seen)]
+    np.testing.assert_array_equal(*(each[~world.terminal] for each in moves))
 
 
 def test_a_loaded_world_is_kept_and_a_damaged_copy_is_named(monkeypatch):
