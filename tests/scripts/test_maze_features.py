@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rlreps.envs import Code
 from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.tabular import exact_components
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_the_maze_shows_codes_and_features_in_which_neighbours_are_near(example)
     # Most cells were visited; their features predict their exact components.
     known = [cell for cell, code in enumerate(codes) if code.tobytes() in features]
     assert len(known) > 380
-    exact = mazes.cell_model("five_corridors").components(4, 0.95)
+    exact = exact_components(mazes.cell_world("five_corridors"), 4, 0.95)
     rows = np.array([features[codes[cell].tobytes()] for cell in known])
     fitted = rows @ np.linalg.lstsq(rows, exact[known], rcond=None)[0]
     assert np.sum((fitted - exact[known]) ** 2) < 0.2 * np.sum(exact[known] ** 2)

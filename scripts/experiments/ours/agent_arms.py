@@ -26,6 +26,7 @@ from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.experiments.ours.fixed_features import CosineFeatures, TableFeatures, cells_around
 from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, GOALS, MAZES
+from rlreps.experiments.ours.tabular import exact_components, steps_within
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.numerics import make_keys
 from rlreps.runs import RunFolder
@@ -376,9 +377,10 @@ def torso_of(base: AgentConfig, arena: str, kind: Input, width: int) -> Encoder 
 
 
 def on_grid(arena: str, features: DoubleArray) -> npt.NDArray[np.float32]:
-    """Put features [n, d] of a model's cells, with mean square 1, into a table of the grid."""
+    """Put features [n, d] of an arena's cells, with mean square 1, into a table of the grid."""
     table = np.zeros((_CELLS, features.shape[1]), np.float32)
-    table[mazes.cell_model(arena).cells] = features / np.sqrt(np.mean(np.square(features)))
+    places = mazes.places_of(mazes.cell_world(arena))
+    table[places] = features / np.sqrt(np.mean(np.square(features)))
     return table
 
 
@@ -393,12 +395,12 @@ def learned_table(
 
 def exact_table(arena: str, width: int, discount: float) -> npt.NDArray[np.float32]:
     """Return the exact leading components of an arena's cells, [cells, d]."""
-    return on_grid(arena, mazes.cell_model(arena).components(width, discount))
+    return on_grid(arena, exact_components(mazes.cell_world(arena), width, discount))
 
 
 @functools.cache
 def optimal_return(arena: str, goal: tuple[float, float, float] = GOALS[0]) -> float:
     """Return minus the least expected number of steps to a goal, over starts outside it."""
-    model = mazes.cell_model(arena)
-    inside = model.discs([goal])[:, 0] > 0.0
-    return -float(model.steps_within(inside, CAP)[~inside].mean())
+    world = mazes.cell_world(arena)
+    inside = mazes.discs(world, [goal])[:, 0] > 0.0
+    return -float(steps_within(world, inside, CAP)[~inside].mean())

@@ -19,7 +19,6 @@ from rlreps.errors import InputError, require
 from rlreps.experiments.ours.chain_truths import ChainTruths, Truth
 from rlreps.experiments.ours.contestants import BEHIND, COSINES, COUNTED, FIXED_POINT, TRUTHS, Row
 from rlreps.experiments.ours.fixed_features import lowest_frequencies
-from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.sources import Source, chain_source, matrix_source
 from rlreps.successor import BoxGrid
 from rlreps.training import Learner
@@ -104,17 +103,13 @@ class KnownChain:
         world = world_of(name, bins)
         most = f"a world of at most {MOST_STATES:,} states, whose truths are dense matrices"
         require(world.num_states <= MOST_STATES, most, f"{world.num_states:,}")
-        return cls(world, ChainTruths(_moves(world).mean(axis=1), discount))
+        moves = world.transitions.toarray().reshape(*world.rewards.shape, world.num_states)
+        return cls(world, ChainTruths(moves.mean(axis=1), discount))
 
     @property
     def inputs(self) -> Array:
         """Observations of the states, which networks see, [n, ...]."""
         return jnp.asarray(self.world.observations)
-
-    @cached_property
-    def model(self) -> TabularModel:
-        """The world as a decision process."""
-        return TabularModel(np.ascontiguousarray(_moves(self.world).swapaxes(0, 1)))
 
     @cached_property
     def places(self) -> npt.NDArray[np.float32]:
@@ -190,12 +185,6 @@ class KnownChain:
             model = ChainTruths(counts / counts.sum(axis=1, keepdims=True), self.chain.discount)
             tables.append(jnp.asarray(model.density_ratio().first(d).functions, jnp.float32))
         return tables
-
-
-def _moves(world: World) -> DoubleArray:
-    """Return the probabilities of next states, [n, A, n]."""
-    states, actions = world.rewards.shape
-    return world.transitions.toarray().reshape(states, actions, states)
 
 
 def _pendulum(grid: BoxGrid) -> DoubleArray:

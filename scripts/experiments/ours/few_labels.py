@@ -40,8 +40,8 @@ import numpy.typing as npt
 
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import CONTROL_ARENA, FIT, MAZES, CellModel
-from rlreps.experiments.ours.tabular import TabularModel
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, FIT, MAZES
+from rlreps.experiments.ours.tabular import exact_components
 from rlreps.formatting import format_number
 from rlreps.numerics import seed_key
 from rlreps.stats import Sample, Verdict, contrast_rows
@@ -62,6 +62,7 @@ from rlreps.study import (
 )
 from rlreps.subspace import ridge_by_leave_one_out
 from rlreps.typing import DoubleArray
+from rlreps.worlds import World
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"
@@ -137,30 +138,36 @@ PRESETS = {
 
 
 def value_functions(
-    model: TabularModel, places: npt.NDArray[Any], config: Config, seed: int
+    world: World,
+    places: npt.NDArray[Any],
+    discount: float,
+    seed: int,
+    num_policies: int,
+    num_rewards: int,
 ) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
-    Logits are random waves of the places [n, k] times ``POLICY_SHARPNESS``, rewards random networks
-    of the places.
+    Logits are random waves of the places [n, k] times ``POLICY_SHARPNESS``. Rewards are random
+    networks of the places, and are paid on arrival.
     """
     size = places.shape[1]
     waves = RandomFourier(length_scale=_SMOOTH, num_inputs=size)
     networks = RandomNetwork(input_scale=1.0 / _SMOOTH, num_inputs=size)
-    actions = model.uniform.shape[1]
-    logits = _drawn(waves, config.num_policies * actions, seed, 0, places)
-    rewards = _drawn(networks, config.num_rewards, seed, 1, places)
+    states, actions = world.rewards.shape
+    logits = _drawn(waves, num_policies * actions, seed, 0, places)
+    rewards = _drawn(networks, num_rewards, seed, 1, places)
     columns = []
-    for logit in POLICY_SHARPNESS * logits.reshape(model.num_states, -1, actions).swapaxes(0, 1):
+    for logit in POLICY_SHARPNESS * logits.reshape(states, -1, actions).swapaxes(0, 1):
         weights = np.exp(logit)
         policy = weights / weights.sum(axis=1, keepdims=True)
-        columns.append(model.policy_values(policy, rewards, config.discount))
+        solver = world.successor(policy, discount=discount)
+        columns.append(solver.multiply(solver.chain @ rewards))
     return np.concatenate(columns, axis=1)
 
 
-def bases(model: CellModel, seed: int) -> dict[str, list[DoubleArray]]:
+def bases(world: World, seed: int) -> dict[str, list[DoubleArray]]:
     """List the candidates of each basis without data, tables [n, features] at the cells."""
-    places, seen = model.centres, model.observations
+    places, seen = np.asarray(world.coordinates, np.float32), world.observations
     size = seen.shape[1]
     multiples = np.indices((_MULTIPLES,) * 2).reshape(2, -1)
     waves = np.cos(np.pi * places[:, :, None] * multiples[None]).prod(axis=1)
@@ -172,7 +179,7 @@ def bases(model: CellModel, seed: int) -> dict[str, list[DoubleArray]]:
             FOURIER: _drawn(RandomFourier(length_scale=length), _WIDTH, seed, 2, places),
             NETWORKS: _drawn(networks, _WIDTH, seed, 3, places),
         }
-        if model.arena != CONTROL_ARENA:  # There they are the places.
+        if world.about["name"] != CONTROL_ARENA:  # There they are the places.
             of_codes = RandomFourier(length_scale=length * size**0.5, num_inputs=size)
             drawn[CODES] = _drawn(of_codes, _WIDTH, seed, 4, seen)
         for name, table in drawn.items():
@@ -217,16 +224,16 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     data = mazes.free_transitions(arena, config.steps, seed)
     how = dataclasses.replace(FIT, num_features=size, discount=discount, seed=seed)
     learned = mazes.fit_at_cells(arena, data, how)
-    model = learned.model
-    values = value_functions(model, model.centres, config, seed)
+    world, counts = learned.world, (config.num_policies, config.num_rewards)
+    values = value_functions(world, world.coordinates, discount, seed, *counts)
     tables = {
         LEARNED: [learned.features("singular").astype(np.float64)],
         WHITE: [learned.features("white").astype(np.float64)],
-        ORACLE: [model.components(size, discount)],
-        **bases(model, seed),
+        ORACLE: [exact_components(world, size, discount)],
+        **bases(world, seed),
     }
     rng = np.random.default_rng((seed, 1))
-    orders = [rng.permutation(model.num_states) for _ in range(config.draws)]
+    orders = [rng.permutation(world.num_states) for _ in range(config.draws)]
     shares = [
         [
             [unexplained_share(candidates, values, order[:count]) for order in orders]

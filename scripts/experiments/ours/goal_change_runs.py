@@ -91,7 +91,7 @@ class Config:
 
 def goal_cells(arena: str, goal: tuple[float, float, float]) -> Any:
     """Tell which cells lie wholly within a goal, [n]: their centres lie within half its radius."""
-    return mazes.cell_model(arena).discs([(*goal[:2], goal[2] / 2)])[:, 0] > 0.0
+    return mazes.discs(mazes.cell_world(arena), [(*goal[:2], goal[2] / 2)])[:, 0] > 0.0
 
 
 def with_goal(replay: Any, cells: Any, inside: Any) -> Any:
@@ -119,7 +119,7 @@ def priors_of(config: Config, arena: str, replay: Any, cells: Any) -> list[Prior
         replay: Its memory, [slots, environments].
         cells: Cells of the rows that were added, [count, environments].
     """
-    model, dqn = mazes.cell_model(arena), config.base.dqn
+    world, dqn = mazes.cell_world(arena), config.base.dqn
     taken, after = ~replay.last[: len(cells) - 1].T, cells[1:].T
     data = Transitions(
         observation=cells[:-1].T[taken],
@@ -127,7 +127,7 @@ def priors_of(config: Config, arena: str, replay: Any, cells: Any) -> list[Prior
         next_observation=after[taken],
         # The ends of episodes belong to the first goal.
         terminated=np.zeros(taken.sum(), np.bool_),
-        num_states=model.num_states,
+        num_states=world.num_states,
         num_actions=4,
     )
     found = []
@@ -142,7 +142,7 @@ def priors_of(config: Config, arena: str, replay: Any, cells: Any) -> list[Prior
                     representation,
                     task,
                     config.improvements,
-                    observations=model.observations,
+                    observations=world.observations,
                     # Rewards count on arrival: T steps from the goal, a reward of 1 in the goal for
                     # ever has the value γ^(T-1) / (1 - γ), and a cost of 1 a step until then has
                     # the value (γ^T - 1) / (1 - γ).
@@ -164,7 +164,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     program.close()
     state: AgentState = jax.device_get(placed)
     seen = np.asarray(state.replay.observation[:, : step // first.num_envs])
-    places = mazes.cell_model(arena).cells_of(seen.reshape(-1, seen.shape[-1]))
+    places = mazes.cells_of(mazes.cell_world(arena), seen.reshape(-1, seen.shape[-1]))
     cells = places.reshape(seen.shape[:-1])
     rows = [jax.tree.map(lambda leaf, i=i: leaf[i], state.replay) for i in range(first.num_seeds)]
     priors = [priors_of(config, arena, *own) for own in zip(rows, cells, strict=True)]

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
-from rlreps.experiments.ours.tabular import TabularModel
 from rlreps.stats import Contrast, Verdict, all_of, at_least, judge_family
 from rlreps.study import Results
 from rlreps.successor import (
@@ -27,10 +26,10 @@ from rlreps.successor import (
     SuccessorRepresentation,
     Task,
     Transitions,
-    cell_moves,
     fit,
 )
 from rlreps.typing import DoubleArray
+from rlreps.worlds import World, estimate_arena
 
 MAZES = ("five_corridors", "spiral", "four_rooms")
 """Arenas in which learned features are expected to help."""
@@ -99,69 +98,61 @@ def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -
     return in_mazes(results, lambda maze: all_of({each: found[maze, each] for each in others}))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class CellModel(TabularModel):
-    """An arena as a Markov decision process of its n cells, with rewards on arrival.
+@functools.cache
+def cell_world(arena: str) -> World:
+    """Estimate an arena as a world whose states are its cells, without rewards.
 
     The model assumes that an agent that enters a cell is equally likely to be anywhere in it.
-
-    Attributes:
-        cells: Place of each cell in the grid, [n].
-        centres: Centres of the cells, [n, 2].
-        observations: What an agent sees at the centres, [n, ...].
     """
-
-    arena: str
-    cells: npt.NDArray[np.int64]
-    centres: npt.NDArray[np.float32]
-    observations: npt.NDArray[Any]
-
-    def cells_of(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Return the cells [m] of observations [m, ...]; -1 for one without a cell."""
-        if self.arena != CONTROL_ARENA:
-            return _places(self.observations, observations)
-        return self.around(observations)
-
-    def around(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the cells [m] that hold positions [m, 2]; -1 for those within a wall."""
-        found = np.full(BINS**2, -1, np.int64)
-        found[self.cells] = np.arange(self.num_states)
-        places = jax.vmap(Grid(BINS).cell)(jnp.asarray(positions))
-        cells: npt.NDArray[np.int64] = found[np.asarray(places)]
-        return cells
-
-    def nearest(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
-        """Return the cells [m] whose centres are nearest to positions [m, 2]."""
-        offsets = self.centres[:, None] - np.asarray(positions, np.float64)[None]
-        cells: npt.NDArray[np.intp] = np.argmin(np.linalg.norm(offsets, axis=2), axis=0)
-        return cells
-
-    def discs(self, goals: Any) -> DoubleArray:
-        """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
-
-        The cell that contains a disc's centre belongs to the disc, however small its radius.
-        """
-        discs = np.asarray(goals, np.float64)
-        offsets = np.linalg.norm(self.centres[:, None] - discs[None, :, :2], axis=2)
-        inside = offsets <= discs[None, :, 2]
-        inside[self.nearest(discs[:, :2]), np.arange(len(discs))] = True
-        found: DoubleArray = inside.astype(np.float64)
-        return found
+    return estimate_arena(arena, BINS, observation=observation_of(arena))
 
 
-@functools.cache
-def cell_model(arena: str) -> CellModel:
-    """Estimate the cells' model of an arena, from 256 moves from each cell by each action."""
-    world, grid = world_of(arena), Grid(BINS)
-    moves = cell_moves(world, grid, jax.random.key(0))
-    centres = grid.centres()[moves.cells]
-    seen = jax.vmap(lambda place: world.observation.observe(place, world.backdrop))(centres)
-    return CellModel(moves.to, arena, moves.cells, centres, np.asarray(seen))
+def places_of(world: World) -> npt.NDArray[np.int64]:
+    """Return the places [n] of a world's cells in the grid."""
+    return np.asarray(jax.vmap(Grid(BINS).cell)(jnp.asarray(world.coordinates)), np.int64)
+
+
+def cells_of(world: World, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the cells [m] of observations [m, ...]; -1 for one without a cell."""
+    if world.about["name"] != CONTROL_ARENA:
+        return _find(world.observations, observations)
+    return around(world, observations)
+
+
+def around(world: World, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return the cells [m] that hold positions [m, 2]; -1 for those within a wall."""
+    found = np.full(BINS**2, -1, np.int64)
+    found[places_of(world)] = np.arange(world.num_states)
+    cells: npt.NDArray[np.int64] = found[jax.vmap(Grid(BINS).cell)(jnp.asarray(positions))]
+    return cells
+
+
+def nearest(world: World, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    """Return the cells [m] whose centres are nearest to positions [m, 2]."""
+    return np.argmin(_distances(world, positions), axis=0)
+
+
+def discs(world: World, goals: Any) -> DoubleArray:
+    """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
+
+    The cell that contains a disc's centre belongs to the disc, however small its radius.
+    """
+    given = np.asarray(goals, np.float64)
+    inside = _distances(world, given[:, :2]) <= given[:, 2]
+    inside[nearest(world, given[:, :2]), np.arange(len(given))] = True
+    found: DoubleArray = inside.astype(np.float64)
+    return found
+
+
+def _distances(world: World, positions: npt.ArrayLike) -> DoubleArray:
+    """Compute the distances from the cells' centres to positions [m, 2], [n, m]."""
+    offsets = np.asarray(world.coordinates)[:, None] - np.asarray(positions, np.float64)
+    return np.asarray(np.linalg.norm(offsets, axis=2))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AtCells:
-    """A representation of free transitions, at the cells of a model.
+    """A representation of free transitions, at the cells of an arena.
 
     If the data do not contain a cell's code, the cell's features are 0 and its policy is uniform.
 
@@ -173,7 +164,7 @@ class AtCells:
 
     representation: SuccessorRepresentation
     data: Transitions
-    model: CellModel
+    world: World
     inputs: npt.NDArray[Any]
     known: npt.NDArray[np.bool_]
 
@@ -185,8 +176,9 @@ class AtCells:
     def policy(self, task: Task, improvements: int | None = 1) -> DoubleArray:
         """Return the probabilities of the policy of a task, [n, A]."""
         choose = self.representation.policy(task, improvements)
-        greedy = self.model.probabilities(choose(self.inputs))
-        return np.where(self.known[:, None], greedy, self.model.uniform)
+        actions = self.world.num_actions
+        greedy = np.eye(actions)[choose(self.inputs)]
+        return np.where(self.known[:, None], greedy, 1.0 / actions)
 
 
 def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
@@ -194,16 +186,16 @@ def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
 
     Counting uses only that an agent recognises a code that it sees again.
     """
-    model = cell_model(arena)
+    world = cell_world(arena)
     if arena == CONTROL_ARENA:
-        everywhere = np.ones(model.num_states, np.bool_)
-        return AtCells(fit(data, config), data, model, model.observations, everywhere)
+        everywhere = np.ones(world.num_states, np.bool_)
+        return AtCells(fit(data, config), data, world, world.observations, everywhere)
     table, codes = data.numbered()
-    places = _places(codes, model.observations)
-    return AtCells(fit(table, config), table, model, np.maximum(places, 0), places >= 0)
+    rows = _find(codes, world.observations)
+    return AtCells(fit(table, config), table, world, np.maximum(rows, 0), rows >= 0)
 
 
-def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _find(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Find rows [m, c] among others [k, c]; return indices [m], -1 for rows not found."""
     places = {row.tobytes(): place for place, row in enumerate(known)}
     return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)

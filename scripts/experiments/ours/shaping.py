@@ -48,7 +48,8 @@ from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, ReplayConfig,
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import Position, ShapedEnvironment, load_arena
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, GOALS, MAZES, cell_model
+from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, GOALS, MAZES, cell_world
+from rlreps.experiments.ours.tabular import least_steps
 from rlreps.numerics import seed_key
 from rlreps.plotting import plot_components
 from rlreps.stats import (
@@ -199,28 +200,30 @@ def distances_of(config: Config, arena: str, seed: int) -> DoubleArray:
 
     The seed sets the reward-free data, the fit and the untrained network.
     """
-    model = cell_model(arena)
-    at = model.nearest(np.asarray(config.goals)[:, :2])
+    world = cell_world(arena)
+    at = mazes.nearest(world, np.asarray(config.goals)[:, :2])
     data = mazes.free_transitions(arena, config.free_steps, seed, observation=Position())
     # A cell that the model lacks lies in a wall; an agent can be there only by rounding.
     before, after = (
-        np.maximum(model.around(each), 0) for each in (data.observation, data.next_observation)
+        np.maximum(mazes.around(world, each), 0)
+        for each in (data.observation, data.next_observation)
     )
     data = dataclasses.replace(
-        data, observation=before, next_observation=after, num_states=model.num_states
+        data, observation=before, next_observation=after, num_states=world.num_states
     )
     represented = fit(data, dataclasses.replace(config.fit, seed=seed))
-    known = np.arange(model.num_states)
-    network = MLP(config.fit.num_features, num_inputs=model.observations.shape[1])
+    known = np.arange(world.num_states)
+    network = MLP(config.fit.num_features, num_inputs=world.observations.shape[1])
     params = network.init(seed_key(seed, _RANDOM))
     tables = [
-        model.centres,
+        np.asarray(world.coordinates, np.float32),
         represented.features(known, scaling="singular"),
         represented.features(known, scaling="white"),
-        np.asarray(network.apply(params, jnp.asarray(model.observations))),
+        np.asarray(network.apply(params, jnp.asarray(world.observations))),
     ]
     found = [np.linalg.norm(table[:, None] - table[None, at], axis=2) for table in tables]
-    return np.stack([*found, model.least_steps(model.discs(config.goals))]).astype(np.float64)
+    steps = least_steps(world, mazes.discs(world, config.goals))
+    return np.stack([*found, steps]).astype(np.float64)
 
 
 def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[int], DoubleArray]:
@@ -238,7 +241,7 @@ def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[i
     tables = np.asarray(potentials, np.float32)
     arms, pairs, _ = tables.shape
     over_cells = np.repeat(tables.min(axis=2, keepdims=True), BINS**2, axis=2)
-    over_cells[:, :, cell_model(arena).cells] = tables
+    over_cells[:, :, mazes.places_of(cell_world(arena))] = tables
     base = dataclasses.replace(config.base, num_seeds=arms * pairs)
     worlds = [
         mazes.world_of(arena, observation=Position(), goal=goal, step_penalty=True)
@@ -297,11 +300,11 @@ def measure(run: Run[Config], name: str, arena: str) -> dict[str, Any]:
     Rows have the number of their representation, over which pairs are averaged: ``fit``.
     """
     del name
-    config, model = run.config, cell_model(arena)
+    config, world = run.config, cell_world(arena)
     pairs, goals = np.arange(config.num_pairs), config.goals_of_pairs
-    exact = model.least_steps(model.discs(goals))
+    exact = least_steps(world, mazes.discs(world, goals))
     best = [float(column[column > 0.0].mean()) for column in exact.T]
-    at = model.nearest(np.asarray(goals)[:, :2]).tolist()
+    at = mazes.nearest(world, np.asarray(goals)[:, :2]).tolist()
     fitted = np.stack([distances_of(config, arena, seed) for seed in range(config.fits)])
     # Distances of pairs, [pairs, arms - 1, n].
     distances = fitted[pairs % config.fits, :, :, pairs % len(config.goals)]
@@ -415,15 +418,15 @@ def draw_potentials(results: Results[Config], arena: str) -> tuple[TableRows, Fi
     """Draw the potentials of the first pair minus their means."""
     if arena not in results.found:
         return None
-    model, found = cell_model(arena), results.found[arena]["potentials"]
+    places, found = mazes.places_of(cell_world(arena)), results.found[arena]["potentials"]
     values = np.stack([np.asarray(found[arm]) for arm in ARMS[1:]], axis=1)
     table = np.full((BINS**2, values.shape[1]), np.nan)
-    table[model.cells] = values - values.mean(axis=0)
+    table[places] = values - values.mean(axis=0)
     labels = ARMS[1:]
     figure = plot_components(
         {arena: table}, bins=BINS, labels=labels, environment=load_arena(arena)
     )
-    return Frame.grid(found, cell=model.cells).rows("cell", *ARMS[1:]), figure
+    return Frame.grid(found, cell=places).rows("cell", *ARMS[1:]), figure
 
 
 _RETURNS = ("arena", "arm", "mean_return", "last_return", "reached", "against_none")

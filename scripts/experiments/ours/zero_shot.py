@@ -40,8 +40,8 @@ mazes.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -62,8 +62,8 @@ from rlreps.envs import (
 )
 from rlreps.errors import TrainingDivergedError
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, MAZES, CellModel
-from rlreps.experiments.ours.tabular import TabularProblem, estimate_model, greedy
+from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, MAZES
+from rlreps.experiments.ours.tabular import count_world, expected_next, with_rewards
 from rlreps.numerics import jit_briefly, seed_key
 from rlreps.stats import Sample, Verdict, contrast_rows, format_interval
 from rlreps.study import (
@@ -83,7 +83,8 @@ from rlreps.study import (
     tabulate_summary,
 )
 from rlreps.successor import Grid, Transitions
-from rlreps.typing import DoubleArray
+from rlreps.typing import ArrayLike, DoubleArray
+from rlreps.worlds import World, epsilon_greedy
 
 SMOOTH, DISCS = "smooth rewards", "discs"
 KINDS = (SMOOTH, DISCS)
@@ -171,23 +172,77 @@ PRESETS = {
 # --- What is measured -----------------------------------------------------------------------------
 
 
-def problem_of(config: Config, arena: str) -> TabularProblem:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A world with several rewards.
+
+    Attributes:
+        world: The world, whose own rewards do not count.
+        rewards: Reward of arriving in each state, [n, m].
+        discount: γ.
+    """
+
+    world: World
+    rewards: DoubleArray
+    discount: float
+
+    @cached_property
+    def games(self) -> list[World]:
+        """The world with each of the rewards."""
+        return [with_rewards(self.world, reward) for reward in self.rewards.T]
+
+    @cached_property
+    def random(self) -> DoubleArray:
+        """Values of the random policy, [n, m]."""
+        values = [game.policy_values(discount=self.discount) for game in self.games]
+        return np.stack(values, axis=1)
+
+    @cached_property
+    def optimal(self) -> DoubleArray:
+        """Optimal action values, [n, A, m]."""
+        values = [game.optimal_action_values(self.discount) for game in self.games]
+        return np.stack(values, axis=2)
+
+    def gains(self, policies: Sequence[DoubleArray]) -> DoubleArray:
+        """Compute policies' gains over the random policy, as shares of the optimal gains, [m].
+
+        Args:
+            policies: One for each of the first rewards, probabilities [n, A].
+        """
+        values = [
+            game.policy_values(policy, self.discount).mean()
+            for game, policy in zip(self.games, policies, strict=False)
+        ]
+        count = len(policies)
+        least = self.random[:, :count].mean(axis=0)
+        best = self.optimal[:, :, :count].max(axis=1).mean(axis=0)
+        gains: DoubleArray = (values - least) / (best - least)
+        return gains
+
+
+def greedy(values: ArrayLike) -> list[DoubleArray]:
+    """Return the greedy policies [n, A] of action values [n, A, m], for each of m rewards."""
+    return [epsilon_greedy(each) for each in np.moveaxis(np.asarray(values), 2, 0)]
+
+
+def problem_of(config: Config, arena: str) -> Problem:
     """Draw an arena's rewards, smooth ones first."""
-    model, count = mazes.cell_model(arena), config.num_rewards
+    world, count = mazes.cell_world(arena), config.num_rewards
+    centres = np.asarray(world.coordinates)
     family = RandomNetwork(input_scale=2.0)  # A length scale of half the square's side.
     params = family.init(seed_key(0, 10), count)
-    smooth = np.asarray(family.apply(params, jnp.asarray(model.centres)), np.float64)
+    smooth = np.asarray(family.apply(params, jnp.asarray(centres)), np.float64)
     smooth = (smooth - smooth.mean(axis=0)) / smooth.std(axis=0)
     rng = np.random.default_rng((0, 11))
-    places = model.centres[rng.choice(model.num_states, count, replace=count > model.num_states)]
-    discs = model.discs(np.column_stack([places, np.full(count, _RADIUS)]))
-    return TabularProblem(model, np.concatenate([smooth, discs], axis=1), config.discount)
+    places = centres[rng.choice(world.num_states, count, replace=count > world.num_states)]
+    discs = mazes.discs(world, np.column_stack([places, np.full(count, _RADIUS)]))
+    return Problem(world, np.concatenate([smooth, discs], axis=1), config.discount)
 
 
 def learned_policies(
     learned: mazes.AtCells,
     reached: npt.NDArray[np.int64],
-    problem: TabularProblem,
+    problem: Problem,
     improvements: int | None,
 ) -> list[DoubleArray]:
     """Return a representation's policies [n, A] for each reward, given the cells reached [N]."""
@@ -196,18 +251,15 @@ def learned_policies(
     return [learned.policy(each, improvements) for each in tasks]
 
 
-def tabular_policies(
-    model: CellModel, data: Transitions, problem: TabularProblem
-) -> list[DoubleArray]:
-    """Return the counted model's optimal policies; uniform in cells where no action was tried."""
-    before, after = (model.cells_of(each) for each in (data.observation, data.next_observation))
-    estimate = estimate_model(before, data.action, after, model.to.shape[:2])
-    tried = np.isin(np.arange(model.num_states), before)
-    values = estimate.optimal_action_values(problem.rewards, problem.discount)
-    return [
-        np.where(tried[:, None], model.probabilities(policy), model.uniform)
-        for policy in greedy(values)
-    ]
+def tabular_policies(data: Transitions, problem: Problem) -> list[DoubleArray]:
+    """Return the counted world's optimal policies; uniform in cells where no action was tried."""
+    states, actions = problem.world.rewards.shape
+    seen = data.observation, data.next_observation
+    before, after = (mazes.cells_of(problem.world, each) for each in seen)
+    counted = count_world(before, data.action, after, (states, actions))
+    tried = np.isin(np.arange(states), before)[:, None]
+    policies = greedy(dataclasses.replace(problem, world=counted).optimal)
+    return [np.where(tried, policy, 1.0 / actions) for policy in policies]
 
 
 @pytree_dataclass(static=("max_steps", "observation"))
@@ -243,17 +295,16 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
     Raises:
         TrainingDivergedError: If an agent's values become NaN or infinite.
     """
-    config, problem, model = run.config, run.shared[arena], mazes.cell_model(arena)
-    agents = config.agents
+    config, problem, agents = run.config, run.shared[arena], run.config.agents
     if arena == CONTROL_ARENA:
         agents = replace_nested(agents, encoder=FourierMLP(hidden=(64, 64), frequencies=4))
-    world = mazes.world_of(arena)
-    seen = observation_struct(world)
-    agent = make_agent(agents, seen.shape, world.num_actions, observation_dtype=seen.dtype)
-    observations = jnp.asarray(model.observations)
+    environment = mazes.world_of(arena)
+    seen = observation_struct(environment)
+    agent = make_agent(agents, seen.shape, environment.num_actions, observation_dtype=seen.dtype)
+    observations = jnp.asarray(problem.world.observations)
 
     def train(rewards: Array) -> Array:
-        program = CompiledProgram(agents, Rewarded.of(world, rewards), agent)
+        program = CompiledProgram(agents, Rewarded.of(environment, rewards), agent)
         state, step, values = program.init(), 0, []
         for until in config.dqn_steps:
             if until > step:
@@ -266,14 +317,14 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
     first = np.arange(len(KINDS) * config.num_rewards) % config.num_rewards < config.dqn_rewards
     problem = dataclasses.replace(problem, rewards=problem.rewards[:, first])
     table = np.zeros((problem.rewards.shape[1], BINS**2), np.float32)
-    table[:, model.cells] = problem.rewards.T
+    table[:, mazes.places_of(problem.world)] = problem.rewards.T
     # Train one reward at a time: if all trained together, some agent would reset at every step.
     compiled, places = jit_briefly(train), run.devices or jax.devices()[:1]
     started = [
         compiled(jax.device_put(rewards, places[index % len(places)]))
         for index, rewards in enumerate(table)
     ]
-    # Values [rewards, snapshots, seeds, n, A], best actions [snapshots, seeds, rewards, n].
+    # Values [rewards, snapshots, seeds, n, A].
     values = np.stack([np.asarray(each) for each in started])
     finite = np.isfinite(values).all(axis=(1, 2, 3, 4))
     if not finite.all():
@@ -282,8 +333,10 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
             f"expected finite values of agents, got NaN or infinity in {arena} for reward {number} "
             f"of the {KINDS[kind]}; try a smaller learning rate"
         )
-    best = np.moveaxis(values.argmax(axis=-1), 0, 2)
-    gains = [[problem.gains(list(of_seed)) for of_seed in snapshot] for snapshot in best]
+    gains = [
+        [problem.gains([epsilon_greedy(each) for each in of_seed]) for of_seed in snapshot]
+        for snapshot in np.moveaxis(values, 0, 2)
+    ]
     return np.moveaxis(np.asarray(gains), 2, 0)
 
 
@@ -306,23 +359,23 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> dict[str, A
     The reference takes no steps; its gains are repeated at every number of steps.
     """
     config, arm, arena = run.config, cell["arm"], cell["arena"]
-    problem: TabularProblem = run.shared[arena]
-    model, axes, lines = mazes.cell_model(arena), dict[str, Any](), [arm]
+    problem: Problem = run.shared[arena]
+    axes, lines = dict[str, Any](), [arm]
     if arm == DQN:
         gains = dqn_gains(run, arena)
         axes = {"steps": config.dqn_steps, "seed": [*range(gains.shape[2])]}
     elif arm == REFERENCE:
-        values = model.backed_up(problem.rewards + problem.discount * problem.random)
+        values = expected_next(problem.world, problem.rewards + problem.discount * problem.random)
         gains = problem.gains(greedy(values))[:, None].repeat(len(config.steps), axis=1)
         axes = {"steps": config.steps}
     else:
         data = mazes.free_transitions(arena, cell["steps"], cell["seed"])
         if arm == TABULAR:
-            gains = problem.gains(tabular_policies(model, data, problem))
+            gains = problem.gains(tabular_policies(data, problem))
         else:
             how = dataclasses.replace(FIT, discount=config.discount, seed=cell["seed"])
             fitted = mazes.fit_at_cells(arena, data, how)
-            reached = model.cells_of(data.next_observation)
+            reached = mazes.cells_of(problem.world, data.next_observation)
             policies = [
                 learned_policies(fitted, reached, problem, count) for count in config.improvements
             ]

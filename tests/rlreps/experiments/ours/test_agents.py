@@ -247,21 +247,24 @@ def test_the_images_of_all_cells_differ(maze):
 
 @pytest.mark.integration
 def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
-    model, width, discount = mazes.cell_model("five_corridors"), 16, 0.95
-    goal = model.discs(mazes.GOALS[:1])[:, 0]
+    model, width, discount = mazes.cell_world("five_corridors"), 16, 0.95
+    moves = model.transitions.toarray().reshape(model.num_states, 4, model.num_states)
+    goal = mazes.discs(model, mazes.GOALS[:1])[:, 0]
     steps = np.zeros(model.num_states)
     for _ in range(1_000):
-        steps = 1.0 + np.einsum("ast,t->sa", model.to, (1.0 - goal) * steps).min(axis=1)
+        steps = 1.0 + np.einsum("sat,t->sa", moves, (1.0 - goal) * steps).min(axis=1)
     assert optimal_return("five_corridors") == pytest.approx(-steps[goal == 0.0].mean(), rel=0.03)
-    exact = exact_table("five_corridors", width, discount)[model.cells].astype(np.float64)
+    exact = exact_table("five_corridors", width, discount)[mazes.places_of(model)].astype(
+        np.float64
+    )
     sizes = np.diag(exact.T @ exact)
     np.testing.assert_allclose(exact.T @ exact, np.diag(sizes), atol=1e-3 * sizes[0])
     assert np.mean(np.square(exact)) == pytest.approx(1.0)
     # The fit of one agent spans most of what counts: of the measure, its projection's square.
-    chain = np.einsum("sa,ast->st", model.uniform, model.to)
+    chain = moves.mean(axis=1)
     measure = np.linalg.inv(np.eye(len(chain)) - discount * chain) @ chain
     learned = learned_table("five_corridors", 30_000, width, discount, 1_000)
-    basis, _ = np.linalg.qr(learned[model.cells])
+    basis, _ = np.linalg.qr(learned[mazes.places_of(model)])
     best_share = np.sum(np.linalg.svd(measure, compute_uv=False)[:width] ** 2)
     assert np.sum(np.square(basis.T @ measure)) > 0.9 * best_share
 

@@ -14,7 +14,7 @@ from rlreps.envs import Code, Position
 from rlreps.errors import InputError
 from rlreps.experiments.ours import counted_agents
 from rlreps.experiments.ours.counted_agents import CountedModel, new_steps, train_counted
-from rlreps.experiments.ours.tabular import estimate_model
+from rlreps.experiments.ours.tabular import count_world, expected_next
 
 STATES, ACTIONS, DISCOUNT = 6, 2, 0.9
 SEEN = np.eye(STATES + 1, dtype=np.float32)
@@ -43,11 +43,11 @@ def test_plans_have_the_optimal_values_of_the_counted_model():
     steps = walk(0, 400)
     model = counts_of(steps)
     before, after = (np.argmax(steps[:, [column]] == NUMBERS, axis=1) for column in (0, 4))
-    exact = estimate_model(before, steps[:, 1].astype(int), after, (ACTIONS, STATES))
+    exact = count_world(before, steps[:, 1].astype(int), after, (STATES, ACTIONS))
     values = np.zeros(STATES)
     for _ in range(500):
         reached = np.where(np.arange(STATES) == STATES - 1, 2.0, -0.5 + DISCOUNT * values)
-        by_hand = np.einsum("ast,t->sa", exact.to, reached)
+        by_hand = expected_next(exact, reached)
         values = by_hand.max(axis=1)
     found = dict(zip(model.states, model.action_values(DISCOUNT, 2.0), strict=True))
     for state in range(STATES - 1):

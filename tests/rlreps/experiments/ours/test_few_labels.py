@@ -15,8 +15,10 @@ from rlreps.experiments.ours.few_labels import (
     Config,
     unexplained_share,
 )
-from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, CellModel
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES
+from rlreps.experiments.ours.tabular import exact_components
 from rlreps.formatting import format_number
+from rlreps.worlds import World
 
 
 @pytest.fixture
@@ -25,9 +27,7 @@ def ring():
     size = 12
     clockwise = 0.9 * np.roll(np.eye(size), 1, axis=1) + 0.1 * np.eye(size)
     to = np.stack([clockwise, clockwise.T])
-    angles = 2.0 * np.pi * np.arange(size) / size
-    places = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    return CellModel(to, CONTROL_ARENA, np.arange(size), places, places)
+    return World.from_arrays(probabilities=to, rewards=np.zeros((size, 2)))
 
 
 def test_unexplained_variance_is_nought_for_features_that_tell_all_and_one_for_none():
@@ -47,7 +47,7 @@ def test_unexplained_variance_is_nought_for_features_that_tell_all_and_one_for_n
 
 
 def test_exact_components_are_eigenfunctions_of_a_symmetric_walk_as_large_as_their_sums(ring):
-    found = ring.components(5, discount=0.5)
+    found = exact_components(ring, 5, discount=0.5)
     steps = 0.1 + 0.9 * np.cos(2.0 * np.pi * np.array([0, 1, 1, 2, 2]) / 12)
     sizes = np.abs(steps / (1.0 - 0.5 * steps))
     np.testing.assert_allclose(np.linalg.norm(found, axis=0), sizes)

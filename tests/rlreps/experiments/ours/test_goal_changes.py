@@ -28,15 +28,15 @@ LAPTOP = PRESETS["laptop"]
 @pytest.mark.integration  # The models of the mazes take seconds each.
 @pytest.mark.parametrize("arena", mazes.MAZES)
 def test_told_cells_lie_within_the_goal_and_the_goal_is_outside_the_walls(arena):
-    model = mazes.cell_model(arena)
+    centres = mazes.cell_world(arena).coordinates
     for goal in LAPTOP.goals:
         inside = goal_cells(arena, goal)
         assert inside.sum() == 4
         corners = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) / (2 * mazes.BINS)
-        far = np.linalg.norm(model.centres[inside][:, None] + corners - np.array(goal[:2]), axis=2)
+        far = np.linalg.norm(centres[inside][:, None] + corners - np.array(goal[:2]), axis=2)
         assert far.max() <= goal[2]
         world = load_puddle_world(dataclasses.replace(LAPTOP.first(arena), goal=goal))
-        assert all(bool(world._is_free(jnp.asarray(centre))) for centre in model.centres[inside])
+        assert all(bool(world._is_free(jnp.asarray(centre))) for centre in centres[inside])
 
 
 def test_episodes_of_a_memory_end_in_the_new_goal_alone():

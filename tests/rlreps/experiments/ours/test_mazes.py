@@ -6,61 +6,49 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.optimize
 
 from rlreps.envs import PuddleWorldState
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import CONTROL_ARENA, AtCells, CellModel
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, AtCells
+from rlreps.experiments.ours.tabular import with_rewards
 from rlreps.successor.measure.grids import Grid
+from rlreps.worlds import World
 
 
 @pytest.fixture
 def small():
-    """A random model of five cells and three actions, with rewards [5, 2]."""
+    """Five cells and three actions."""
     rng = np.random.default_rng(0)
-    to = rng.dirichlet(np.full(5, 0.5), size=(3, 5))
-    places = rng.random((5, 2), np.float32)
-    return CellModel(to, "none", np.arange(5), places, places), rng.normal(size=(5, 2))
-
-
-def test_optimal_values_solve_the_linear_program(small):
-    model, rewards = small
-    found = model.optimal_action_values(rewards, 0.9)
-    for column in range(2):
-        # The least V with V(s) >= Σ P(s' | s, a)(r(s') + γ V(s')) for all s and a.
-        program = scipy.optimize.linprog(
-            np.ones(5),
-            A_ub=np.concatenate([0.9 * to - np.eye(5) for to in model.to]),
-            b_ub=np.concatenate([-to @ rewards[:, column] for to in model.to]),
-            bounds=(None, None),
-        )
-        np.testing.assert_allclose(found[:, :, column].max(axis=1), program.x, rtol=1e-7)
-        greedy = found[:, :, column].argmax(axis=1)
-        value = model.policy_values(greedy, rewards[:, [column]], 0.9)
-        np.testing.assert_allclose(value[:, 0], program.x, rtol=1e-7)
+    return World.from_arrays(
+        next_states=np.zeros((5, 3), int),
+        rewards=np.zeros((5, 3)),
+        coordinates=rng.random((5, 2), np.float32),
+        names=("x", "y"),
+    )
 
 
 def test_discs_hold_the_cells_within_their_radius_and_the_one_at_their_centre(small):
-    model, _ = small
-    offsets = np.linalg.norm(model.centres - model.centres[2], axis=1)
+    centres = small.coordinates
+    offsets = np.linalg.norm(centres - centres[2], axis=1)
     wide = np.sort(offsets)[2]
-    found = model.discs([(*model.centres[2], 1.01 * wide), (*model.centres[4], 0.0)])
+    found = mazes.discs(small, [(*centres[2], 1.01 * wide), (*centres[4], 0.0)])
     assert found[:, 0].tolist() == (offsets <= wide).tolist()
     assert found[:, 1].tolist() == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.integration
 def test_policy_values_are_mean_returns_of_the_environment():
-    model, discount, horizon, each = mazes.cell_model("five_corridors"), 0.8, 60, 16
+    model, discount, horizon, each = mazes.cell_world("five_corridors"), 0.8, 60, 16
     world, grid = mazes.world_of("five_corridors", max_steps=None), Grid(mazes.BINS)
     rng = np.random.default_rng(0)
     policy = rng.dirichlet(np.full(4, 0.5), size=model.num_states)
-    rewards = model.centres[:, 0] + rng.random(model.num_states)
-    values = model.policy_values(policy, rewards[:, None], discount)[:, 0]
+    rewards = model.coordinates[:, 0] + rng.random(model.num_states)
+    values = with_rewards(model, rewards).policy_values(policy, discount)
     index = np.zeros(grid.num_cells, np.int32)
-    index[model.cells] = np.arange(model.num_states)
+    index[mazes.places_of(model)] = np.arange(model.num_states)
     places = jnp.asarray(index)
-    cells, logits = jnp.asarray(model.cells), jnp.log(jnp.asarray(policy, jnp.float32))
+    cells = jnp.asarray(mazes.places_of(model))
+    logits = jnp.log(jnp.asarray(policy, jnp.float32))
 
     def within(key, cell):
         """A place in a cell, outside the walls."""
@@ -97,15 +85,16 @@ def test_free_transitions_end_at_the_cap_alone_and_their_codes_have_cells():
     assert len(data) == 900
     assert not data.terminated.any()
     assert np.flatnonzero(data.truncated).tolist() == [299, 599, 899]
-    every = mazes.observation_of("five_corridors").table()
-    model = CellModel(None, "five_corridors", None, every[:, :2], every)
-    np.testing.assert_array_equal(every[model.cells_of(data.observation)], data.observation)
+    world = mazes.cell_world("five_corridors")
+    seen = world.observations[mazes.cells_of(world, data.observation)]
+    np.testing.assert_array_equal(seen, data.observation)
 
 
 @pytest.mark.integration
 def test_cells_of_positions_are_those_of_the_grid():
-    model = mazes.cell_model(CONTROL_ARENA)
-    np.testing.assert_array_equal(model.cells_of(model.observations), np.arange(model.num_states))
+    world = mazes.cell_world(CONTROL_ARENA)
+    found = mazes.cells_of(world, world.observations)
+    np.testing.assert_array_equal(found, np.arange(world.num_states))
 
 
 def test_a_policy_is_uniform_and_features_are_nought_where_a_code_is_not_known(small):
@@ -117,9 +106,8 @@ def test_a_policy_is_uniform_and_features_are_nought_where_a_code_is_not_known(s
         def policy(self, task, improvements):
             return lambda inputs: np.asarray(inputs) % 3
 
-    model, _ = small
     known = np.array([True, True, False, True, False])
-    rep = AtCells(Constant(), None, model, np.arange(5), known)
+    rep = AtCells(Constant(), None, small, np.arange(5), known)
     policy = rep.policy(np.ones(2))
     np.testing.assert_allclose(policy[~known], 1 / 3)
     assert policy[known].argmax(axis=1).tolist() == [0, 1, 0]

@@ -9,8 +9,8 @@ import pytest
 
 from rlreps.errors import TrainingDivergedError
 from rlreps.experiments.ours import mazes, zero_shot
-from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, AtCells, CellModel
-from rlreps.experiments.ours.tabular import TabularProblem, estimate_model, greedy
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, AtCells
+from rlreps.experiments.ours.tabular import count_world
 from rlreps.experiments.ours.zero_shot import (
     DISCS,
     DQN,
@@ -20,10 +20,13 @@ from rlreps.experiments.ours.zero_shot import (
     SMOOTH,
     TABULAR,
     Config,
+    Problem,
+    greedy,
 )
 from rlreps.study import Run, replace_nested
 from rlreps.successor.fitting.fit import fit
 from rlreps.successor.fitting.transitions import Transitions
+from rlreps.worlds import World
 
 CODES = mazes.observation_of("spiral").table()[:6]
 
@@ -36,22 +39,28 @@ def line():
         for cell in range(size):
             to[action, cell, np.clip(cell + move, 0, size - 1)] += 0.9
             to[action, cell, cell] += 0.1
-    places = np.column_stack([np.arange(size) / 5, np.zeros(size)]).astype(np.float32)
-    return CellModel(to, "spiral", np.arange(size), places, CODES)
+    return World.from_arrays(
+        probabilities=to, rewards=np.zeros((6, 2)), observations=CODES, about={"name": "spiral"}
+    )
 
 
 @pytest.fixture
 def problem(line):
-    return TabularProblem(line, np.random.default_rng(0).normal(size=(6, 4)), 0.9)
+    return Problem(line, np.random.default_rng(0).normal(size=(6, 4)), 0.9)
 
 
-def walk(model, steps, seed=0):
-    """Transitions of the random policy on a model's cells, as agents see them."""
-    rng = np.random.default_rng(seed)
+def chances_of(world):
+    """Probabilities of next states, [n, A, n]."""
+    return world.transitions.toarray().reshape(*world.rewards.shape, world.num_states)
+
+
+def walk(world, steps, seed=0):
+    """Transitions of the random policy on a world's cells, as agents see them."""
+    rng, chances = np.random.default_rng(seed), chances_of(world)
     cells, actions = [0], rng.integers(2, size=steps)
     for action in actions:
-        cells.append(int(rng.choice(model.num_states, p=model.to[action, cells[-1]])))
-    seen = model.observations[cells]
+        cells.append(int(rng.choice(world.num_states, p=chances[cells[-1], action])))
+    seen = world.observations[cells]
     nothing = np.zeros(steps, np.bool_)
     return Transitions(
         observation=seen[:-1],
@@ -64,40 +73,42 @@ def walk(model, steps, seed=0):
 
 
 def test_gains_are_one_of_optimal_policies_nought_of_random_ones_and_mean_values_between(problem):
-    model = problem.model
-    best = greedy(model.optimal_action_values(problem.rewards, 0.9))
+    best = greedy(problem.optimal)
     np.testing.assert_allclose(problem.gains(best), 1.0)
-    np.testing.assert_allclose(problem.gains([model.uniform] * 4), 0.0, atol=1e-12)
-    left = problem.gains([np.zeros(6, int)])
-    sums = [
-        model.policy_values(policy, problem.rewards[:, [0]], 0.9).mean()
-        for policy in (np.zeros(6, int), model.uniform, best[0])
-    ]
-    np.testing.assert_allclose(left, (sums[0] - sums[1]) / (sums[2] - sums[1]))
+    uniform, left = np.full((6, 2), 0.5), np.eye(2)[np.zeros(6, int)]
+    np.testing.assert_allclose(problem.gains([uniform] * 4), 0.0, atol=1e-12)
+    # V = (I - γP)⁻¹ P r, as rewards are paid on arrival.
+    sums = []
+    for policy in (left, uniform, best[0]):
+        chain = np.einsum("sa,sat->st", policy, chances_of(problem.world))
+        values = np.linalg.solve(np.eye(6) - 0.9 * chain, chain @ problem.rewards[:, 0])
+        sums.append(values.mean())
+    expected = (sums[0] - sums[1]) / (sums[2] - sums[1])
+    np.testing.assert_allclose(problem.gains([left]), expected)
 
 
 def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_end(problem):
-    model = problem.model
-    data = walk(model, 4_000)
-    cells = (model.cells_of(each) for each in (data.observation, data.next_observation))
-    before, after = cells
-    estimate = estimate_model(before, data.action, after, (2, 6))
+    world = problem.world
+    data = walk(world, 4_000)
+    seen = data.observation, data.next_observation
+    before, after = (mazes.cells_of(world, each) for each in seen)
+    estimate = chances_of(count_world(before, data.action, after, (6, 2)))
     # Three standard errors of 4,000 / 12 tries or so.
-    assert np.abs(estimate.to - model.to).max() < 3 * 0.3 / np.sqrt(250)
-    np.testing.assert_allclose(estimate.to.sum(axis=2), 1.0)
-    policies = zero_shot.tabular_policies(model, data, problem)
+    assert np.abs(estimate - chances_of(world)).max() < 3 * 0.3 / np.sqrt(250)
+    policies = zero_shot.tabular_policies(data, problem)
     np.testing.assert_allclose(problem.gains(policies), 1.0, atol=1e-3)
 
 
 def test_learned_policies_are_greedy_on_values_of_the_random_policy_and_optimal_in_the_end(problem):
-    model, data = problem.model, walk(problem.model, 20_000)
+    world, data = problem.world, walk(problem.world, 20_000)
     table, codes = data.numbered()
-    places = np.argmax((model.observations[:, None] == codes[None]).all(axis=2), axis=1)
+    places = np.argmax((world.observations[:, None] == codes[None]).all(axis=2), axis=1)
     represented = fit(table, behaviour="uniform", discount=0.9, num_features=6)
-    rep = AtCells(represented, table, model, places, np.ones(6, np.bool_))
-    reached = model.cells_of(data.next_observation)
+    rep = AtCells(represented, table, world, places, np.ones(6, np.bool_))
+    reached = mazes.cells_of(world, data.next_observation)
     once = zero_shot.learned_policies(rep, reached, problem, 1)
-    values = np.einsum("ast,tm->sam", model.to, problem.rewards + 0.9 * problem.random)
+    following = problem.rewards + 0.9 * problem.random
+    values = np.einsum("sat,tm->sam", chances_of(world), following)
     np.testing.assert_allclose(problem.gains(once), problem.gains(greedy(values)), atol=0.01)
     assert problem.gains(once).min() < 0.99
     more = zero_shot.learned_policies(rep, reached, problem, 5)
