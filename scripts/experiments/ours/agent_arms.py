@@ -332,20 +332,15 @@ def train_arm(
     return history(RunFolder(home), "returns")
 
 
-def count_arm(run: Run[Any], name: str, config: AgentConfig, setting: str) -> Curves:
-    """Let agents plan with a counted model, once: a resumed run reads ``parts/<name>.json``.
+def count_arm(run: Run[Any], config: AgentConfig, setting: str) -> Curves:
+    """Let agents plan with a counted model.
 
     Raises:
         InputError: If an agent sees too many observations to count.
     """
     # In mazes rewards are costs, so that no value exceeds 0.
     bound = best_return(setting) if setting in GAMES else 0.0
-
-    def compute() -> dict[str, Any]:
-        found = train_counted(config, bound, run.config.plan_every, run.devices)
-        return {"returns": found.tolist()}
-
-    returns = np.asarray(run.folder.part(name, compute)["returns"], np.float64)
+    returns = train_counted(config, bound, run.config.plan_every, run.devices)
     return np.arange(returns.shape[1], dtype=np.float64) * config.evaluate_every, returns
 
 

@@ -137,7 +137,6 @@ from rlreps.study import (
     Claim,
     Curve,
     Experiment,
-    Frame,
     Metric,
     Results,
     Run,
@@ -224,18 +223,17 @@ def cells(run: Run[Config]) -> dict[str, dict[str, str]]:
     return found
 
 
-def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, Frame]:
+def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, Any]:
     """Train an arm; first fit its agents' components if it has learned components.
 
     Returns:
-        A ``frame`` of returns by step, counting free steps, and of each agent's metrics of the
-        whole budget.
+        Returns by step, counting free steps, and each agent's metrics of the whole budget.
     """
     config, (setting, label) = run.config, cell.values()
     kind, agents, width = WAYS[label].input, config.agents(setting, label), config.num_features
     arena, tables = arena_of(setting), None
     if kind == "counted":
-        curves = count_arm(run, name, agents, setting)
+        curves = count_arm(run, agents, setting)
     else:
         if kind == "learned":
             fit = partial(learned_table, arena, config.free_steps, width, config.discount)
@@ -257,9 +255,9 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, F
         "mean_return": mean_of_budget(agents, curves, free)[:, None],
     }
     level = "none" if least is None else format_number(least)
-    about = {**cell, "threshold": level, "optimal_return": best_return(setting), "free_steps": free}
-    at = steps.astype(int) + free
-    return {"frame": Frame.grid(values, **about, seed=agents.seeds, step=at)}
+    axes = {"threshold": level, "optimal_return": best_return(setting), "free_steps": free}
+    axes |= {"seed": [*agents.seeds], "step": (steps.astype(int) + free).tolist()}
+    return {"values": {key: each.tolist() for key, each in values.items()}, "axes": axes}
 
 
 def reaching(results: Results[Config], arena: str, other: str, effect: float = 0.0) -> Contrast:
@@ -486,5 +484,4 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    keeps_parts=False,
 )
