@@ -10,7 +10,7 @@ does an agent need to learn each reward from scratch?
   steps, with one step of policy improvement on the random policy or with five. In mazes the
   distinct codes are counted; in ``sutton`` random Fourier features see (x, y), and five
   improvements are fitted Q iteration;
-- tabular: value iteration in the cells' model, counted from the same transitions (an action that
+- tabular: the optimal policy of the cells' model, counted from the same transitions (an action that
   was not tried is assumed to stay). In ``sutton`` this arm is given the grid;
 - reference: the greedy policy on the random policy's exact values, which is one exact improvement
   and no upper bound;
