@@ -33,7 +33,7 @@ threshold, which is twice the optimal number of steps. No claim depends on it.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, ReplayConfig, make_agent
+from rlreps.app import mean_returns
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import Position, ShapedEnvironment, load_arena
 from rlreps.experiments.ours import mazes
@@ -272,7 +273,7 @@ def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[i
 
 
 def outcomes(
-    config: Config, steps: npt.ArrayLike, returns: DoubleArray, best: npt.ArrayLike
+    config: Config, steps: Sequence[int], returns: DoubleArray, best: npt.ArrayLike
 ) -> dict[str, npt.NDArray[Any]]:
     """Measure whole trainings; each measure is [arms, pairs, 1].
 
@@ -284,11 +285,11 @@ def outcomes(
         returns: Unshaped returns, [arms, pairs, p].
         best: Optimal expected number of steps of each pair's goal, [pairs].
     """
-    at = np.asarray(steps, np.float64)
-    relative = (returns / np.asarray(best)[:, None]).reshape(-1, len(at))
+    at, flat = np.asarray(steps, np.float64), returns.reshape(-1, len(steps))
+    relative = (returns / np.asarray(best)[:, None]).reshape(flat.shape)
     samples = samples_to_reach(at, relative, -_SLACK).reshape(*returns.shape[:2], 1)
     return {
-        "mean_return": returns[..., at > config.base.dqn.warmup].mean(axis=2, keepdims=True),
+        "mean_return": mean_returns(config.base, at, flat).reshape(samples.shape),
         "samples": np.minimum(samples, config.base.steps),
         "reached": np.isfinite(samples),
     }
