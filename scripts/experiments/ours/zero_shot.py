@@ -40,7 +40,7 @@ mazes.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -83,8 +83,8 @@ from rlreps.study import (
     tabulate_summary,
 )
 from rlreps.successor import Grid, Transitions
-from rlreps.typing import ArrayLike, DoubleArray
-from rlreps.worlds import World, epsilon_greedy
+from rlreps.typing import DoubleArray
+from rlreps.worlds import World
 
 SMOOTH, DISCS = "smooth rewards", "discs"
 KINDS = (SMOOTH, DISCS)
@@ -203,26 +203,26 @@ class Problem:
         values = [game.optimal_action_values(self.discount) for game in self.games]
         return np.stack(values, axis=2)
 
-    def gains(self, policies: Sequence[DoubleArray]) -> DoubleArray:
+    def gains(self, policies: Iterable[DoubleArray]) -> DoubleArray:
         """Compute policies' gains over the random policy, as shares of the optimal gains, [m].
 
         Args:
-            policies: One for each of the first rewards, probabilities [n, A].
+            policies: One for each reward, probabilities [n, A].
         """
         values = [
             game.policy_values(policy, self.discount).mean()
-            for game, policy in zip(self.games, policies, strict=False)
+            for game, policy in zip(self.games, policies, strict=True)
         ]
-        count = len(policies)
-        least = self.random[:, :count].mean(axis=0)
-        best = self.optimal[:, :, :count].max(axis=1).mean(axis=0)
+        least = self.random.mean(axis=0)
+        best = self.optimal.max(axis=1).mean(axis=0)
         gains: DoubleArray = (values - least) / (best - least)
         return gains
 
 
-def greedy(values: ArrayLike) -> list[DoubleArray]:
-    """Return the greedy policies [n, A] of action values [n, A, m], for each of m rewards."""
-    return [epsilon_greedy(each) for each in np.moveaxis(np.asarray(values), 2, 0)]
+def greedy(values: npt.NDArray[Any]) -> DoubleArray:
+    """Return greedy policies of action values [n, A, m], [m, n, A]; of equals, the first action."""
+    best: DoubleArray = np.eye(values.shape[1])[values.argmax(axis=1).T]
+    return best
 
 
 def problem_of(config: Config, arena: str) -> Problem:
@@ -334,8 +334,8 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
             f"of the {KINDS[kind]}; try a smaller learning rate"
         )
     gains = [
-        [problem.gains([epsilon_greedy(each) for each in of_seed]) for of_seed in snapshot]
-        for snapshot in np.moveaxis(values, 0, 2)
+        [problem.gains(greedy(of_seed)) for of_seed in snapshot]
+        for snapshot in np.moveaxis(values, 0, 4)
     ]
     return np.moveaxis(np.asarray(gains), 2, 0)
 

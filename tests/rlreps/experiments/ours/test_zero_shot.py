@@ -84,7 +84,7 @@ def test_gains_are_one_of_optimal_policies_nought_of_random_ones_and_mean_values
         values = np.linalg.solve(np.eye(6) - 0.9 * chain, chain @ problem.rewards[:, 0])
         sums.append(values.mean())
     expected = (sums[0] - sums[1]) / (sums[2] - sums[1])
-    np.testing.assert_allclose(problem.gains([left]), expected)
+    np.testing.assert_allclose(problem.gains([left] * 4)[0], expected)
 
 
 def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_end(problem):
