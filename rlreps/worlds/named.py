@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -259,7 +260,7 @@ def estimate_arena(
         probabilities=moves.to,
         transition_rewards=np.broadcast_to(reached.astype(np.float64), moves.to.shape),
         terminal=reached,
-        observations=jax.vmap(environment.observe_position)(centres),
+        observations=jax.vmap(environment.observe_position)(jnp.asarray(centres)),
         coordinates=centres,
         names=("x", "y"),
         about={

@@ -225,7 +225,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     how = dataclasses.replace(FIT, num_features=size, discount=discount, seed=seed)
     learned = mazes.fit_at_cells(arena, data, how)
     world, counts = learned.world, (config.num_policies, config.num_rewards)
-    values = value_functions(world, world.coordinates, discount, seed, *counts)
+    values = value_functions(world, np.asarray(world.coordinates), discount, seed, *counts)
     tables = {
         LEARNED: [learned.features("singular").astype(np.float64)],
         WHITE: [learned.features("white").astype(np.float64)],

@@ -129,7 +129,8 @@ def around(world: World, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 def nearest(world: World, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
     """Return the cells [m] whose centres are nearest to positions [m, 2]."""
-    return np.argmin(_distances(world, positions), axis=0)
+    cells: npt.NDArray[np.intp] = np.argmin(_distances(world, positions), axis=0)
+    return cells
 
 
 def discs(world: World, goals: Any) -> DoubleArray:
