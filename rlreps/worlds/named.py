@@ -248,7 +248,11 @@ def estimate_arena(
         goal: A disc (x, y, radius): reaching a cell whose centre is inside pays 1 and ends the
             episode. By default nothing pays or ends.
         observation: What an agent sees at a cell's centre, or its name.
+
+    Raises:
+        InputError: For an unknown arena or numbers out of range.
     """
+    require_positive("seed", seed, least=0)
     environment, grid = load_arena(arena, observation=observation), Grid(bins)
     moves = cell_moves(environment, grid, jax.random.key(seed))
     centres = np.asarray(grid.centres())[moves.cells]

@@ -41,6 +41,7 @@ from rlreps.subspace import components_kept
 from rlreps.successor import create_or_resume
 from rlreps.successor.truth.store import create_estimates
 from rlreps.training import Optimizer, learner_for, make_learner, train
+from rlreps.worlds import estimate_arena
 
 
 @configurable
@@ -178,6 +179,7 @@ WITH = {
     train: {"encoder": MLP(), "objective": Naive(), "optimizer": Optimizer()},
     create_estimates: {"path": "nowhere", "shape": (2, 2)},
     create_or_resume: {"shape": (2, 2)},
+    estimate_arena: {"arena": "empty"},
 }
 """Function → values of parameters that it checks before its integers."""
 
