@@ -38,6 +38,8 @@ _COMPLETE = 0.9
 # Sums decide nothing if their standard deviation is below this share of the cumulants' root mean
 # square: states then differ by less than a tenth of one reward.
 _SPREAD = 0.1
+# Values of states that hardly differ may be worse than their mean by this share of the variance.
+_NEGLIGIBLE = 0.02
 
 _REFERENCE = 100  # Features of the fit that trained features are compared with.
 _MOST_ROWS = 20_000  # The reference fit and fitted TD errors use up to twice this many rows.
@@ -252,15 +254,19 @@ def _mean_sum(
     """Return the mean of the complete sums in the rows that a fit sees, [k]; None without any.
 
     The held-out sums are compared with this mean. Sums that overlap are alike, so that those of few
-    records vary less about their own mean than about the true one.
+    records vary less about their own mean than about the true one. The mean takes the place of what
+    follows a cut.
     """
     own = np.flatnonzero(kept)
-    ends = data.ends[own] | np.append(np.diff(own) > 1, True)
-    starts = _starts(ends, data.terminated[own], discount) >= 0
+    ends, terminated = data.ends[own] | np.append(np.diff(own) > 1, True), data.terminated[own]
+    starts = _starts(ends, terminated, discount) >= 0
     if not starts.any():
         return None
     sums = discounted_sums(cumulants(data.next_observation)[own], ends, discount)
-    return np.asarray(sums[starts].mean(axis=0, dtype=np.float64))
+    rows, lasts = np.flatnonzero(starts), np.flatnonzero(ends)
+    last = lasts[np.searchsorted(lasts, rows)]
+    lacking = np.where(terminated[last], 0.0, discount ** (last - rows + 1.0))
+    return np.asarray(sums[rows].sum(axis=0, dtype=np.float64) / (1.0 - lacking).sum())
 
 
 def _compared(
@@ -312,7 +318,7 @@ def _compared(
         "r_squared": float(1.0 - lost.mean()) if varied else None,
         "attainable": attainable if varied else None,
         "missed": max(0.0, *excess.values()),
-        "worse": max(0.0, excess.get("constant", 0.0)),
+        "worse": max(0.0, excess.get("constant", 0.0) - _NEGLIGIBLE),
         "predicted": tuple(shown[0].tolist()),
         "realised": tuple(shown[1].tolist()),
     }

@@ -40,7 +40,7 @@ class Quality:
             the mean square of sums that hardly vary. The three bounds are the noise, the error of a
             constant (if sums vary) and the error of the reference fit. Each excess is the lower end
             of its 95 % interval, and ``missed`` is the largest. None without starts.
-        worse: The excess over the error of a constant alone.
+        worse: The excess over the error of a constant alone, less 0.02; 0 if it is smaller.
         overfit: Mean squared TD error on held-out rows minus that on fitted rows, times the mean
             of Σ_j γ²ʲ over the terms of the sums, relative to the variance of the sums.
         row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None if data terminate.
