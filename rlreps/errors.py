@@ -165,19 +165,20 @@ def warn_user(message: str) -> None:
 def recorded_warnings() -> Iterator[list[str]]:
     """Record the messages of every ``FitWarning``, in a list that is filled at the end.
 
-    Other warnings are given at the end.
+    Other warnings are shown at the end.
     """
     said: list[str] = []
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", FitWarning)
-        yield said
-    for warning in told:
-        if issubclass(warning.category, FitWarning):
-            said.append(str(warning.message))
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+    told: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", FitWarning)
+            yield said
+    finally:
+        for each in told:
+            if issubclass(each.category, FitWarning):
+                said.append(str(each.message))
+            else:  # It has passed the filters.
+                warnings.showwarning(each.message, each.category, each.filename, each.lineno)
 
 
 def describe_differences(expected: Any, got: Any, name: str = "") -> list[str]:

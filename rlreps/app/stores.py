@@ -17,6 +17,9 @@ from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.stored_subspace import DEFAULT_DECOMPOSITION, principal_subspace
 
+_SMALL = 0.05
+"""Noise floor beyond which its first-order estimate was 0.4 to 0.7 of true distances."""
+
 CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
 
@@ -56,6 +59,8 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
     yield from _by_dimension(error.noise_floor.tolist())
     yield f"standard error of an entry: {error.standard_error:.3g} (root mean square over all)"
     yield "where singular values are nearly equal, the noise floor may be far too small"
+    if error.noise_floor.max() > _SMALL:
+        yield f"above {_SMALL} it is too small, too: it is a first-order estimate"
     if figure is not None:
         yield save_figure(plot_subspace_error({"noise floor": error.noise_floor}), figure)
 

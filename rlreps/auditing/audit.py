@@ -158,6 +158,9 @@ def _audit_one(
     components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
     spans = spans_of(given, components)
     shares, rank = 1.0 - spans.missed_with_intercept, len(spans.factor)
+    # The intercept holds the mean of a component, which is 0 unless only rows are centred.
+    constant = np.square(components.mean(axis=0)) * states
+    rest = np.maximum(1.0 - constant, np.finfo(np.float64).tiny)
     beyond = held_out(given.units, components, seed)
     health = examine(features, given, spans)
     aliased, pairs = find_aliases(
@@ -168,14 +171,14 @@ def _audit_one(
         components=shares,
         without_intercept=1.0 - spans.missed_without_intercept,
         held_out=beyond,
-        chance=rank / max(states - 1, 1),
+        chance=constant + (1.0 - constant) * rank / max(states - 1, 1),
         health=health,
         aliased=aliased,
         aliases=pairs,
         values=baselines.compare(given.units, count),
         defects=find_defects(
             health,
-            shares,
+            np.clip((shares - constant) / rest, 0.0, 1.0),
             float(beyond[:HEADLINE].mean()),
             aliased,
             error=truth.error,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # ``scipy.stats`` loads on first use: it takes a second.
 
 from rlreps.auditing.measures import Health
 from rlreps.typing import DoubleArray
@@ -98,7 +99,10 @@ def find_defects(
             )
         # Half of the states fit a map of as many units to anything: that map says nothing.
         leading = components[:10]
-        exceeds = leading.mean() > _most_by_chance(health.rank, states, len(leading))
+        exceeds = leading.mean() > _most_by_chance(health.rank, states, len(leading)) or (
+            # A single component may be held, which nine others hide in the mean.
+            leading.max() > _largest_by_chance(health.rank, states, len(leading))
+        )
         if held_out < BY_CHANCE and not exceeds and 2 * health.rank < states:
             found.append(
                 Defect(
@@ -134,6 +138,15 @@ def _most_by_chance(rank: int, states: int, count: int) -> float:
     return chance + 3.0 * math.sqrt(2.0 * chance * max(1.0 - chance, 0.0) / (states + 1) / count)
 
 
+def _largest_by_chance(rank: int, states: int, count: int) -> float:
+    """Return a bound that the largest of so many shares of random features exceeds once in 1,000.
+
+    Their share of a component has a beta distribution with r / 2 and (n − 1 − r) / 2.
+    """
+    rest = max(states - 1 - rank, 1)
+    return float(scipy.stats.beta.isf(0.001 / count, 0.5 * rank, 0.5 * rest))
+
+
 def _of_contents(
     rank: int, components: DoubleArray, aliased: float, error: DoubleArray | None, states: int
 ) -> Iterator[Defect]:
@@ -149,6 +162,7 @@ def _of_contents(
         for index, share in enumerate(components[: min(10, rank)])
         if share < bound
         and (error is None or error[index] < UNKNOWN)
+        and len(components) > index + 1
         and float(np.median(components[index + 1 : index + 4])) > PRESENT
     ]
     if lost:

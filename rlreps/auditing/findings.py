@@ -39,7 +39,9 @@ class FeatureFindings:
         components: ‖Qᵀu_j‖² of each leading component in the span with an intercept, [k].
         without_intercept: The same in the span of the features as they are, [k].
         held_out: R² of each component at held-out states, [k].
-        chance: Share of a component in the span of random features of this rank, r / (n − 1).
+        chance: Share of each component in the span of random features of this rank with an
+            intercept, [k]: c² + (1 − c²) r / (n − 1), where the constant holds a share of c². It is
+            0 if the truth's columns are centred.
         health: Health of the features.
         aliased: Share of states that have the features of a state far away in the truth's leading
             components.
@@ -54,12 +56,16 @@ class FeatureFindings:
     components: DoubleArray
     without_intercept: DoubleArray
     held_out: DoubleArray
-    chance: float
+    chance: DoubleArray
     health: Health
     aliased: float
     aliases: npt.NDArray[np.int64]
     values: Mapping[str, DoubleArray]
     defects: list[Defect]
+
+    def by_chance(self, k: int = HEADLINE) -> float:
+        """Return the mean share of the leading k components that random features hold."""
+        return float(self.chance[:k].mean())
 
     def leading(self, k: int = HEADLINE) -> float:
         """Return the captured share of the leading k components, with an intercept."""
@@ -101,8 +107,8 @@ class Audit:
             )
             lines.append(
                 f"{name}{each.leading(k):.3f} of the leading {k} components are in the span "
-                f"(chance {each.chance:.3f}{error}), {each.held_out[:k].mean():.3f} at held-out "
-                "states"
+                f"(chance {each.by_chance(k):.3f}{error}), {each.held_out[:k].mean():.3f} at "
+                "held-out states"
             )
             lines += [f"{name}{defect.line()}" for defect in each.defects]
             if not each.defects:
@@ -121,7 +127,7 @@ class Audit:
                 each.leading(k),
                 float(each.without_intercept[:k].mean()),
                 float(each.held_out[:k].mean()),
-                each.chance,
+                each.by_chance(k),
                 None if self.truth.error is None else float(self.truth.error[k - 1]),
             )
             for label, each in self.findings.items()
@@ -172,7 +178,7 @@ class Audit:
                 for some in LEADING
                 if some <= len(k)
             }
-            by_chance = {"chance": [each.chance for each in self.findings.values()]}
+            by_chance = {"chance": [each.by_chance() for each in self.findings.values()]}
             # From zero, so that small changes look small.
             drawn = max(map(max, [*means.values(), *by_chance.values()]))
             highest = min(max(1.1 * drawn, 0.01), 1.02)
@@ -187,7 +193,7 @@ class Audit:
                 }
             means = {name: (np.cumsum(share) / k).tolist() for name, share in shares.items()}
             by_chance = {
-                str(label) if several else "chance": [each.chance] * len(k)
+                str(label) if several else "chance": (np.cumsum(each.chance) / k).tolist()
                 for label, each in self.findings.items()
             }
         lines = [plotting.Line(label=name, x=x, mean=mean) for name, mean in means.items()]

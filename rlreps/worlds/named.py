@@ -225,6 +225,7 @@ def _atari(game: str, seed: int, view: View, progress: Progress) -> World:
 
 
 def _maze(game: str, seed: int, view: View, progress: Progress) -> World:
+    """Make a maze of 20 x 20 cells; reaching a disc pays 1 and ends."""
     del view, progress
     return estimate_arena(game, _BINS, seed=seed, goal=_GOAL)
 
@@ -253,6 +254,9 @@ def estimate_arena(
         InputError: For an unknown arena or numbers out of range.
     """
     require_positive("seed", seed, least=0)
+    if goal is not None:
+        fits = np.shape(goal) == (3,) and bool(np.isfinite(goal).all()) and goal[2] > 0.0
+        require(fits, "a goal (x, y, radius) with a positive radius", goal)
     environment, grid = load_arena(arena, observation=observation), Grid(bins)
     moves = cell_moves(environment, grid, jax.random.key(seed))
     centres = np.asarray(grid.centres())[moves.cells]
@@ -260,6 +264,8 @@ def estimate_arena(
     if goal is not None:
         offsets = centres.astype(np.float64) - np.asarray(goal[:2])
         reached = np.linalg.norm(offsets, axis=1) <= goal[2]
+        some = bool(reached.any() and not reached.all())
+        require(some, "a goal that contains the centres of some cells, and not of all", goal)
     return World.from_arrays(
         probabilities=moves.to,
         transition_rewards=np.broadcast_to(reached.astype(np.float64), moves.to.shape),

@@ -126,7 +126,7 @@ class AuditFeatures(Job[Audit]):
                     "captured": each.components.tolist(),
                     "without_intercept": each.without_intercept.tolist(),
                     "held_out": each.held_out.tolist(),
-                    "chance": each.chance,
+                    "chance": each.by_chance(),
                     "aliased": each.aliased,
                     "health": dataclasses.asdict(each.health),
                     "values": {

@@ -84,12 +84,13 @@ def measure_quality(
     variance = max(float(np.square(values + offsets - centre).mean()), _SPREAD**2 * scale)
     squares = [np.square(_errors(judged, weights, cumulants, r)[1]).mean() for r in (rows, few)]
     # Independent TD errors of variance v give sums of variance v Σ_j γ²ʲ.
-    terms = float(discounted_sums(np.ones((len(ends), 1)), ends, gamma**2).mean())
+    terms = float(np.mean((1.0 - gamma ** (2 * _rows_left(ends))) / (1.0 - gamma**2)))
     starts = _starts(ends, rows.terminated, gamma)
+    judged_horizon = (1.0 - solution.discount) / (1.0 - gamma)
     return Quality(
         **_compared(values, offsets, centre, bounds, starts, generator, scale),
         discount=gamma,
-        horizon=(1.0 - solution.discount) / (1.0 - gamma),
+        horizon=judged_horizon if (starts >= 0).any() else 0.0,
         overfit=float((squares[0] - squares[1]) * terms / variance),
         row_sums=row_sums,
         untried=None if data.num_states is None else _untried(data),
@@ -237,6 +238,12 @@ def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) 
     return min(discount, float(_LACKING ** (1.0 / half))) if half >= 2 else discount
 
 
+def _rows_left(ends: np.ndarray) -> np.ndarray:
+    """Count the rows from each row to the end of its stretch, itself included, [n]."""
+    rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
+    return np.asarray(lasts[np.searchsorted(lasts, rows)] - rows + 1)
+
+
 def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.ndarray:
     """Number the stretches of time in which complete sums start, [n]; -1 for other rows."""
     rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
@@ -262,11 +269,18 @@ def _mean_sum(
     starts = _starts(ends, terminated, discount) >= 0
     if not starts.any():
         return None
-    sums = discounted_sums(cumulants(data.next_observation)[own], ends, discount)
-    rows, lasts = np.flatnonzero(starts), np.flatnonzero(ends)
-    last = lasts[np.searchsorted(lasts, rows)]
-    lacking = np.where(terminated[last], 0.0, discount ** (last - rows + 1.0))
-    return np.asarray(sums[rows].sum(axis=0, dtype=np.float64) / (1.0 - lacking).sum())
+    # The weight of a cumulant is the sum of its weights in the sums that contain it.
+    weights, running = np.empty(len(own)), 0.0
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        running += start
+        weights[row] = running
+        running = 0.0 if end else discount * running
+    total = sum(
+        weights[some] @ cumulants(data.next_observation[own[some]]) for some in blocks_of(len(own))
+    )
+    left = _rows_left(ends)[starts]
+    ended = terminated[np.flatnonzero(starts) + left - 1]
+    return np.asarray(total / (1.0 - np.where(ended, 0.0, discount**left)).sum())
 
 
 def _compared(
@@ -306,6 +320,11 @@ def _compared(
     least = {name: bound[starts].mean(axis=1) / variance for name, bound in bounds.items()}
     smallest = min(least.values(), key=np.mean)
     attainable = float(1.0 - smallest.mean())
+    # About their own mean, the sums of few records vary less.
+    own = float(realised.var(axis=0).mean()) / variance - float(smallest.mean())
+    if 0.0 < own < attainable:
+        attainable = own
+    predictable = max(0.0, _least_mean(constant / variance - smallest, stretch[starts]))
     if attainable < 0.0 and _least_mean(smallest - constant / variance, stretch[starts]) <= 0.0:
         attainable = 0.0  # By chance, the sums vary less than their noise.
     if varied:
@@ -317,6 +336,7 @@ def _compared(
         "starts": len(starts),
         "r_squared": float(1.0 - lost.mean()) if varied else None,
         "attainable": attainable if varied else None,
+        "predictable": predictable if varied else 0.0,
         "missed": max(0.0, *excess.values()),
         "worse": max(0.0, excess.get("constant", 0.0) - _NEGLIGIBLE),
         "predicted": tuple(shown[0].tolist()),

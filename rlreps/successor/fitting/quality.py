@@ -14,8 +14,9 @@ _OVERFIT_DENSE = 1.0
 _ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
 _UNTRIED = 0.05  # Share of states with unknown values. Above 0: the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
-_HOPELESS = -0.1  # R² and attainable R² are above it if a fit predicts the mean, and all is noise.
+_HOPELESS = -0.1  # Attainable R² is above it if all is noise.
 _UNTOLD = -0.3  # R² that exact values of one record hardly fall below by chance.
+_LOW = 0.35  # Share of ``attainable`` that good fits of 1,000 rows reach 14 times in 15.
 _ENORMOUS = -1.0  # R² of a few enormous errors.
 _LEAST_HORIZON = 0.05  # Sums over a smaller share of the fit's horizon say little of its values.
 _FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
@@ -33,9 +34,9 @@ class Quality:
             the sums hardly vary.
         attainable: Estimated R² that noise allows. It is the R² of a reference fit if this is
             greater: a small one for features of networks, and counts for vectors that repeat.
-            None if ``r_squared`` is.
+            None if ``r_squared`` is, and 0 if it is negative by chance.
         discount: γ of these sums: the fit's γ, or a smaller γ if records are too short.
-        horizon: 1 / (1 − γ) of these sums as a share of the fit's 1 / (1 − γ).
+        horizon: 1 / (1 − γ) of these sums as a share of the fit's 1 / (1 − γ); 0 without starts.
         missed: Excess of the mean squared error over a bound, as a share of the variance, or of
             the mean square of sums that hardly vary. The three bounds are the noise, the error of a
             constant (if sums vary) and the error of the reference fit. Each excess is the lower end
@@ -50,6 +51,7 @@ class Quality:
             the rank.
         predicted: Some predicted sums, in standard deviations from the constant.
         realised: The realised sums, in the same units.
+        predictable: Lower end of the 95 % interval of ``attainable``; at least 0.
     """
 
     starts: int
@@ -65,6 +67,7 @@ class Quality:
     effective_rows: tuple[float, ...]
     predicted: tuple[float, ...]
     realised: tuple[float, ...]
+    predictable: float = 0.0
 
     @property
     def unknown(self) -> bool:
@@ -77,6 +80,17 @@ class Quality:
             return False
         return self.r_squared <= 0.0 and self.attainable < _HOPELESS
 
+    @property
+    def untold(self) -> bool:
+        """Whether nothing is known of the fit, or the returns are too few to tell.
+
+        They are if R² is low, or far below what noise allows, and ``missed`` does not say so.
+        """
+        attainable, r_squared = self.attainable or 0.0, self.r_squared or 0.0
+        surely = self.predictable > 0.0 and attainable > _LEAST_PREDICTABLE
+        low = r_squared < (_LOW * attainable if surely else _UNTOLD)
+        return self.unknown or low
+
     def lines(self) -> list[str]:
         """Describe the measures, one per line."""
         why = "sums hardly vary" if self.starts else "records are cut before sums are complete"
@@ -85,7 +99,7 @@ class Quality:
             allowed = f"{max(self.attainable, self.r_squared, 0.0):.3f}"
             said = [
                 f"R² of sums of random cumulants on held-out episodes: {self.r_squared:.3f}; noise "
-                f"allows {'an unknown part' if self.unknown else allowed} "
+                f"allows {'an unknown part' if self.untold else allowed} "
                 f"(discount {self.discount:.3g}, {self.starts:,} starts)"
             ]
         said.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
@@ -116,6 +130,9 @@ class Quality:
                 "and TD errors are larger than noise can be; try more data, or leave out numbers "
                 "of the observations that do not matter"
             )
+        judged = f"its quality is measured with a discount of {self.discount:.2g}"
+        if not self.starts:
+            judged = "they are cut before returns are complete"
         figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
         if self.r_squared is None:
             figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
@@ -133,7 +150,7 @@ class Quality:
                 "more steps or a smaller learning rate",
             ),
             (
-                (self.unknown or r_squared < _UNTOLD) and not far and not self.worse,
+                self.untold and not far and not self.worse,
                 f"the quality of the fit is unknown: R² on held-out episodes is {r_squared:.2f}, "
                 f"{why}",
             ),
@@ -145,8 +162,8 @@ class Quality:
             ),
             (
                 self.horizon < _LEAST_HORIZON,
-                "records are too short to judge the fit: its quality is measured with a discount "
-                f"of {self.discount:.2g}; record longer episodes, or fit a smaller discount",
+                f"records are too short to judge the fit: {judged}; record longer episodes, or "
+                "fit a smaller discount",
             ),
             (
                 row_sums > _ROW_SUMS,

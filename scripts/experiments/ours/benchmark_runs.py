@@ -345,7 +345,9 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
 def explained(config: Config, world: KnownChain, features: Array, seed: int) -> float:
     """Compute R² of values at states without a label, the mean over draws of labelled states."""
     basis = np.asarray(orthonormal_basis(features)[0], np.float64) * len(features) ** 0.5
-    values = few_labels.value_functions(world.world, world.places, config.discount, seed, 20, 10)
+    values = few_labels.value_functions(
+        world.world, world.places, config.discount, seed, num_policies=20, num_rewards=10
+    )
     rng = np.random.default_rng((seed, 1))
     orders = (rng.permutation(len(basis))[: config.labels] for _ in range(config.draws))
     return 1.0 - float(

@@ -498,6 +498,35 @@ def test_exact_components_of_few_states_are_not_called_chance(count):
         assert "no better than chance" not in [each.name for each in found.defects]
 
 
+@pytest.mark.parametrize("units", [1, 2, 3])
+def test_single_components_of_small_truths_are_not_called_chance(units, random):
+    for states in (12, 16):
+        chances = random.dirichlet(np.full(states, 0.3), size=(1, states))
+        world = World.from_arrays(probabilities=chances, rewards=np.zeros((states, 1)))
+        small = world.truth(discount=0.95)
+        exact = small.principal.basis[:, :units] @ random.normal(size=(units, units))
+        found = rlreps.audit(exact, small).findings["features"]
+        assert "no better than chance" not in [each.name for each in found.defects]
+        noise = rlreps.audit(random.normal(size=(states, units)), small).findings["features"]
+        assert "no better than chance" in [each.name for each in noise.defects]
+
+
+def test_chance_counts_what_the_intercept_holds_of_uncentred_components(random):
+    states, units = 60, 4
+    chances = random.dirichlet(np.full(states, 0.05), size=(1, states))
+    world = World.from_arrays(probabilities=chances, rewards=np.zeros((states, 1)))
+    plain = world.truth(discount=0.9, centring="rows")
+    found = [
+        rlreps.audit(random.normal(size=(states, units)), plain).findings["features"]
+        for _ in range(40)
+    ]
+    assert found[0].chance.max() > 0.3
+    shares = np.mean([each.components for each in found], axis=0)
+    np.testing.assert_allclose(shares[:10], found[0].chance[:10], atol=0.04)
+    named = ["no better than chance" in [defect.name for defect in each.defects] for each in found]
+    assert np.mean(named) > 0.9
+
+
 def test_features_that_hold_clearly_more_than_chance_are_not_called_chance(truth, sound, random):
     mixing = random.normal(size=(60, 60))
     features = np.concatenate([1e-6 * sound, random.normal(size=(STATES, 44))], axis=1) @ mixing

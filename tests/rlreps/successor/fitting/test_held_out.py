@@ -270,8 +270,16 @@ def test_exact_values_of_one_record_are_not_called_bad(discount):
         assert [line for line in found.warnings() if not line.startswith("records are")] == []
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_records_that_complete_no_sum_are_told(limit):
+    data = steps_of(random_chain(0, 20, 2, 3), 2_000, seed=0, limit=limit)
+    found = measured(data, gamma=0.99)
+    assert (found.starts, found.horizon) == (0, 0.0)
+    assert any("cut before returns are complete" in line for line in found.warnings())
+
+
 def test_codes_as_floats_are_compared_with_counts():
-    rng, n, count = np.random.default_rng(1), 20, 3_000
+    rng, n, count = np.random.default_rng(0), 20, 3_000
     actions, slips = rng.integers(3, size=count), rng.random(count) < 0.2
     places = np.append(0, np.cumsum(actions - 1 + slips)) % n
     circle = 2.0 * np.pi * places / n
@@ -301,6 +309,10 @@ def test_a_fit_that_predicts_nothing_is_unknown_if_its_errors_pass_for_noise():
     )
     few = dataclasses.replace(found, r_squared=-0.7, attainable=0.0)
     assert re.search("unknown: R² .* is -0.70, of too few returns to tell", *few.warnings())
+    low = dataclasses.replace(found, r_squared=0.1, attainable=0.5)
+    assert dataclasses.replace(low, predictable=0.0).warnings() == []
+    low = dataclasses.replace(low, predictable=0.2)
+    assert re.search("unknown: R² .* is 0.10, of too few returns to tell", *low.warnings())
     # A fit that is known to be bad is not unknown.
     assert "worse than their mean" in dataclasses.replace(few, worse=0.1).warnings()[0]
     assert "values are far off" in dataclasses.replace(bad, r_squared=-1.2).warnings()[0]
