@@ -91,11 +91,12 @@ def lines_of_agents(summary: Mapping[str, Any], first_seed: int) -> Iterator[Pri
 
 
 def _described(summary: Mapping[str, Any]) -> str:
-    auxiliary = summary["auxiliary"]
+    auxiliary, speed = summary["auxiliary"], summary["steps_per_second"]
+    rate = "" if speed is None else f" ({format_number(speed)} a second between evaluations)"
     return (
         f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
         f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s with "
-        f"compilation ({format_number(summary['steps_per_second'])} a second between evaluations)"
+        f"compilation{rate}"
     )
 
 
