@@ -185,3 +185,18 @@ def test_a_world_made_in_another_way_is_not_taken_from_the_cache(monkeypatch):
     path = named.cached("taxi")
     monkeypatch.setattr(named, "_MADE", named._MADE + 1)
     assert named.cached("taxi") != path
+
+
+@pytest.mark.parametrize(
+    ("goal", "expected"),
+    [
+        ((0.9, 0.9), "with a positive radius"),
+        ((0.9, 0.9, -1.0), "with a positive radius"),
+        ((np.nan, 0.9, 0.1), "with a positive radius"),
+        ((2.0, 2.0, 0.1), "centres of some cells, and not of all"),
+        ((0.5, 0.5, 5.0), "centres of some cells, and not of all"),
+    ],
+)
+def test_goals_of_arenas_that_reach_no_cell_or_all_are_refused(goal, expected):
+    with pytest.raises(InputError, match=expected):
+        estimate_arena("empty", 4, goal=goal)
