@@ -512,7 +512,8 @@ def test_priors_that_do_not_fit_are_refused(counted, at_target):
             for name in ("observation", "action", "next_observation", "terminated", "truncated")
         },
     )
-    other = fit(fewer, num_features=4, discount=DISCOUNT)
+    with pytest.warns(FitWarning, match="cut before returns are complete"):
+        other = fit(fewer, num_features=4, discount=DISCOUNT)
     with pytest.raises(InputError, match=r"transitions with all 4 actions, got \[0, 1, 2\]"):
         prior_of(other, other.task(reward=lambda states: states), observations=CODES)
     with pytest.raises(InputError, match="a finite scale, got nan"):
