@@ -21,7 +21,7 @@ def estimate_arena(
 ) -> World:
     """Estimate the moves between the bins x bins cells of an arena of PuddleWorld.
 
-    Cells within walls are no states. Coordinates are the centres of cells.
+    The states are the cells outside walls, and their coordinates the centres of the cells.
 
     Args:
         arena: Name of the arena, or the path of its file.

@@ -26,7 +26,7 @@ from rlreps.successor.fitting.basis import (
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.least_squares import COUNTED_RIDGE, LeastSquares, Steps
 from rlreps.successor.fitting.quality import Quality
-from rlreps.successor.fitting.transitions import Transitions
+from rlreps.successor.fitting.transitions import Transitions, rows_left
 
 _NUM_CUMULANTS = 32
 FEWEST_VISITS = 10  # Counts judge vectors if observations occur so often in the mean.
@@ -84,7 +84,7 @@ def measure_quality(
     variance = max(float(np.square(values + offsets - centre).mean()), _SPREAD**2 * scale)
     squares = [np.square(_errors(judged, weights, cumulants, r)[1]).mean() for r in (rows, few)]
     # Independent TD errors of variance v give sums of variance v Σ_j γ²ʲ.
-    terms = float(np.mean((1.0 - gamma ** (2 * _rows_left(ends))) / (1.0 - gamma**2)))
+    terms = float(np.mean((1.0 - gamma ** (2 * rows_left(ends))) / (1.0 - gamma**2)))
     starts = _starts(ends, rows.terminated, gamma)
     judged_horizon = (1.0 - solution.discount) / (1.0 - gamma)
     return Quality(
@@ -238,12 +238,6 @@ def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) 
     return min(discount, float(_LACKING ** (1.0 / half))) if half >= 2 else discount
 
 
-def _rows_left(ends: np.ndarray) -> np.ndarray:
-    """Count the rows from each row to the end of its stretch, itself included, [n]."""
-    rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
-    return np.asarray(lasts[np.searchsorted(lasts, rows)] - rows + 1)
-
-
 def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.ndarray:
     """Number the stretches of time in which complete sums start, [n]; -1 for other rows."""
     rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
@@ -278,7 +272,7 @@ def _mean_sum(
     total = sum(
         weights[some] @ cumulants(data.next_observation[own[some]]) for some in blocks_of(len(own))
     )
-    left = _rows_left(ends)[starts]
+    left = rows_left(ends)[starts]
     ended = terminated[np.flatnonzero(starts) + left - 1]
     return np.asarray(total / (1.0 - np.where(ended, 0.0, discount**left)).sum())
 

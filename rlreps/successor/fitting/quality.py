@@ -152,7 +152,7 @@ class Quality:
             (
                 self.untold and not far and not self.worse,
                 f"the quality of the fit is unknown: R² on held-out episodes is {r_squared:.2f}, "
-                f"{why}",
+                + why,
             ),
             (
                 (self.worse or 0.0) > 0.0,
