@@ -57,7 +57,7 @@ class Observed:
         shape: Shape of one observation; () for indices of states.
         num_actions: A; None for continuous actions.
         num_states: Number of indices; None for observations that are not indices.
-        bytes: Whether observations are images of bytes, which are divided by 255.
+        bytes: Whether observations are images of bytes.
         action_low: Lower bounds of continuous actions, k numbers.
         action_high: Upper bounds of continuous actions.
         double: Whether vectors keep double precision (see ``Transitions.observation``).
@@ -102,7 +102,7 @@ class Observed:
         height, width, channels = self.frame
         said = f"observations: images of {height} x {width} with {channels} channels"
         given = " (the first axis)" if self.frame != self.shape else " (the last axis)"
-        return [said + given + (", bytes divided by 255" if self.bytes else ""), actions]
+        return [said + given + (", bytes" if self.bytes else ""), actions]
 
     @property
     def actions(self) -> ActionBasis:
@@ -124,8 +124,7 @@ class Observed:
             array.shape,
         )
         require(array.dtype.kind in "iubf", "observations of numbers", array.dtype)
-        # ``Inputs`` divides bytes by 255 but scales other images by their range in the data, so
-        # one kind of image cannot stand for the other.
+        # Floats are often bytes divided by 255: one kind of image cannot stand for the other.
         alike = len(shape) < 2 or (array.dtype == np.uint8) == self.bytes
         kind = "bytes" if self.bytes else "no bytes"
         require(alike, f"images of {kind}, as those of the fit", array.dtype)
@@ -207,17 +206,15 @@ class Observed:
     def inputs(self, data: Transitions) -> "Inputs":
         """Return the map from observations to encoder inputs, scaled by the range of the data.
 
-        Vectors are scaled to [0, 1] by each coordinate's range, images by their common range (bytes
-        by 255).
+        Vectors are scaled to [0, 1] by each coordinate's range, images by their common range.
         """
         states = (data.observation, data.next_observation)
         if self.num_states is not None:
             return Inputs(self, jnp.zeros(()), jnp.ones(()))
-        if self.bytes:
-            return Inputs(self, jnp.zeros(()), jnp.ones(()) / 255.0)
         axes = (0,) if len(self.shape) <= 1 else None
-        least = np.minimum(*(array.min(axis=axes) for array in states))
-        most = np.maximum(*(array.max(axis=axes) for array in states))
+        # Differences of booleans are undefined, and those of small integers overflow.
+        least = np.min([array.min(axis=axes) for array in states], axis=0).astype(np.float64)
+        most = np.max([array.max(axis=axes) for array in states], axis=0).astype(np.float64)
         width = np.where(most > least, most - least, 1.0).astype(np.float32)
         offset: Any = least if self.double else jnp.asarray(least, jnp.float32)
         return Inputs(self, offset, jnp.asarray(np.float32(1.0) / width))

@@ -16,6 +16,7 @@ from rlreps.successor.fitting.config import configured
 from rlreps.successor.fitting.fit import Fit
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.network_basis import next_weights
+from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.transitions import as_transitions
 
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
@@ -66,9 +67,22 @@ def test_images_with_channels_first_are_arranged_as_agents_arrange_them():
     inputs = parts.observed.inputs(parts.data)(jnp.asarray(frames))
     np.testing.assert_allclose(inputs, np.moveaxis(frames, 1, -1) / np.float32(255), rtol=1e-6)
     assert parts.observed.lines() == [
-        "observations: images of 6 x 7 with 4 channels (the first axis), bytes divided by 255",
+        "observations: images of 6 x 7 with 4 channels (the first axis), bytes",
         "actions: 2 discrete ones",
     ]
+
+
+@pytest.mark.parametrize("shape", [(40,), (4, 5, 1)])
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [(bool, 0, 1), (np.uint8, 0, 10), (np.int8, -100, 100)]
+)
+def test_inputs_of_networks_span_the_unit_interval_whatever_the_type(shape, dtype, low, high):
+    drawn = np.random.default_rng(0).integers(2, size=(41, *shape))
+    drawn[0], drawn[1] = 0, 1  # Every coordinate varies.
+    states = np.where(drawn, high, low).astype(dtype)
+    data = as_transitions([states[:-1], np.arange(40) % 2, states[1:], np.zeros(40, bool)])
+    inputs = Observed.of(data).inputs(data)(jnp.asarray(states))
+    np.testing.assert_allclose(np.asarray(inputs), drawn, atol=1e-6)
 
 
 def test_vectors_at_a_large_offset_are_fitted_as_those_at_none():
