@@ -12,7 +12,7 @@ import numpy as np
 from rlreps.config import as_json
 from rlreps.errors import InputError, require, require_memory, warn_user
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.fitting.basis import Basis, DenseBasis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import Basis, DenseBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import (
     EstimatedBehaviour,
     GivenBehaviour,
@@ -38,10 +38,10 @@ from rlreps.successor.fitting.least_squares import (
     describe_left_out,
 )
 from rlreps.successor.fitting.network_basis import NetworkBasis, networks_of, train_networks
-from rlreps.successor.fitting.observation_checks import HIDDEN, hides_state
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
 from rlreps.successor.fitting.quality import Quality
+from rlreps.successor.fitting.record_checks import describe_record
 from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.transitions import Transitions, as_transitions
@@ -216,11 +216,8 @@ class Fit:
                 kept.take_moments(whole, dataclasses.replace(whole, recorded=rest))
             quality = measure_quality(self.data, held, kept, factors, config.seed)
             said = quality.warnings()
-        if isinstance(basis, FourierBasis) and hides_state(
-            self.data, basis, observed.actions, config.seed
-        ):
-            said.append(HIDDEN)
-        for line in [*describe_left_out(whole), *said]:
+        record = describe_record(self.data, basis, observed.actions, config.seed)
+        for line in filter(None, [*describe_left_out(whole), *said, record]):
             warn_user(line)
         return SuccessorRepresentation(
             config=config,

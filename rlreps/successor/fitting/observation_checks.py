@@ -1,10 +1,10 @@
-"""Tell whether coordinates of observations are noise, and whether observations hide state."""
+"""Tell whether coordinates of observations are noise."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
+from rlreps.successor.fitting.basis import ActionBasis
 from rlreps.successor.fitting.transitions import Transitions
 
 MOST_TESTED_ROWS = 10_000
@@ -16,16 +16,8 @@ _USEFUL = 0.02
 """Noise is kept if it explains this share of what the other coordinates leave of any of them."""
 _FEWEST_ROWS = 1_000
 """With fewer rows, no coordinate is judged to be noise."""
-_REMEMBERING = 100
-"""Number of features of the state beside which the row before is judged."""
 _MOST_PREDICTORS = 2_000
 """With more numbers of state and action together, no coordinate is judged to be noise."""
-
-
-HIDDEN = (
-    "the row before a row predicts the next observation better: observations lack a part of the "
-    "state, such as speeds; stack two frames, or add what is missing"
-)
 
 
 def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -64,53 +56,20 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
     )
     taken = actions.weights(data.action[few])
 
-    def unexplained(used: np.ndarray) -> np.ndarray:
+    def left(used: np.ndarray) -> np.ndarray:
         """Return the share of the variance that coordinates ``used`` do not explain, [c]."""
         state = np.column_stack([np.ones(len(now)), now[:, used]])
-        return _unexplained((taken[:, :, None] * state[:, None, :]).reshape(len(now), -1), then)
+        return unexplained((taken[:, :, None] * state[:, None, :]).reshape(len(now), -1), then)
 
-    whole = unexplained(np.ones(count, np.bool_))
+    whole = left(np.ones(count, np.bool_))
     noise = whole > 1.0 - _PREDICTED
     if not noise.any() or noise.all():
         return ()
-    worse = unexplained(~noise) > (1.0 + _USEFUL) * whole
+    worse = left(~noise) > (1.0 + _USEFUL) * whole
     return () if worse[~noise].any() else tuple(np.flatnonzero(noise).tolist())
 
 
-def hides_state(data: Transitions, basis: FourierBasis, actions: ActionBasis, seed: int) -> bool:
-    """Tell whether the row before a row helps to predict its change of observation.
-
-    It helps if it halves the error of a regression on features of state and action, on other rows,
-    where these explain less than 3/4 of the variance. Observations then lack a part of the
-    state, such as speeds. The seed decides the rows and features of the regression.
-    """
-    rows = np.flatnonzero(~data.ends[:-1]) + 1  # A row within the episode comes before them.
-    # Many actions would need more memory than the data.
-    if len(rows) < _FEWEST_ROWS or actions.size * _REMEMBERING > 5_000:
-        return False
-    rows = np.random.default_rng(seed).permutation(rows)[:MOST_TESTED_ROWS]
-    axes = basis.axes.astype(np.float64)
-    # A hundred features are few: their kernel is wide, whatever the width of the fit's.
-    along = data.observation[rows].reshape(len(rows), -1) @ axes
-    axes /= along.std(axis=0).max() * np.sqrt(axes.shape[1])
-    before, now, then = (
-        states.reshape(len(states), -1) @ axes
-        for states in (
-            data.observation[rows - 1],
-            data.observation[rows],
-            data.next_observation[rows],
-        )
-    )
-    few = FourierBasis.of(data.observation, _REMEMBERING, 1.0, seed, axes)
-    taken = actions.weights(data.action[rows])
-    features = np.einsum("np,nc->npc", few.apply(data.observation[rows]), taken)
-    alone = np.column_stack([features.reshape(len(rows), -1), now])
-    joint = np.column_stack([alone, before, actions.weights(data.action[rows - 1])])
-    left = [float(_unexplained(each, then - now).mean()) for each in (alone, joint)]
-    return left[0] > 0.25 and left[1] < 0.5 * left[0]
-
-
-def _unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Regress on every other row; return the share of variance left on the others, [k]."""
     own, other = features[::2].astype(np.float64), features[1::2].astype(np.float64)
     gram = own.T @ own / len(own)

@@ -10,7 +10,7 @@ from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.kernel_search import change_error
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
-from rlreps.successor.fitting.observation_checks import hides_state, noise_coordinates
+from rlreps.successor.fitting.observation_checks import noise_coordinates
 from rlreps.successor.fitting.transitions import as_transitions
 
 
@@ -121,11 +121,3 @@ def test_the_change_that_features_leave_is_that_of_a_regression(spring):
     variance = np.maximum(changes(other).var(axis=0), changes(data).var(axis=0))
     expected = (left / variance).mean()
     assert change_error(solution, Steps.of(other), axes) == pytest.approx(expected, rel=0.02)
-
-
-@pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])
-def test_a_state_is_hidden_if_the_row_before_predicts_what_the_row_does_not(spring, seen, hidden):
-    states, actions = spring
-    data = record(states[:, seen].astype(np.float32), actions)
-    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
-    assert hides_state(data, basis, ActionBasis(2), 0) == hidden

@@ -1,0 +1,217 @@
+"""Tell whether rows of a record belong together, by how well they predict the next observation.
+
+A row is compared with its neighbours: their actions, the observation before, and the half of the
+record. None of them helps to predict the next observation if it depends on state and action alone.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from rlreps.numerics import hash_rows
+from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis
+from rlreps.successor.fitting.observation_checks import MOST_TESTED_ROWS, unexplained
+from rlreps.successor.fitting.transitions import Transitions
+
+_FEWEST_ROWS = 1_000
+_REMEMBERING = 100
+"""Number of features of the state beside which neighbours are judged; fewer with many actions."""
+_MOST_FEATURES = 2_000
+"""Largest number of features of state and action together."""
+_MOST_PARTS = 100
+"""Largest number of features of an action."""
+_MOST_COUNTED_ROWS = 200_000
+_CUMULANTS = 16
+
+_LEFT = 0.01
+"""Share of variance below which nothing is left to explain."""
+_HIDING = 0.25
+"""Share that state and action leave if observations may hide a part of the state."""
+_MEMORY = 0.5
+"""Share of the error of state and action that the row before leaves if they hide something."""
+_USELESS = 0.97
+"""Share of the error without actions that the row's own action leaves if it tells nothing."""
+_UNFORESEEN = 0.5
+"""Share of the variance of actions that the state leaves if they tell little of it."""
+
+_STRETCH = 100
+_REPEATED = 0.1
+"""Share of the rows in stretches that occur twice, from which held-out rows are copies."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judge:
+    """Errors of predictions of the next observation.
+
+    Attributes:
+        left: Predictor beside the state → share of the variance that it leaves. ``policy`` is the
+            share of the variance of the actions of the row after that its state leaves.
+        elsewhere: Share of the smallest error that a neighbour's action leaves if actions are in
+            other rows.
+        changed: Share of the error that is left if each half of the record has its own regression.
+    """
+
+    left: Callable[[str], float]
+    elsewhere: float
+    changed: float
+
+
+def describe_record(data: Transitions, basis: Basis, actions: ActionBasis, seed: int) -> str:
+    """Say what is wrong with a record; "" if nothing is found.
+
+    Records of images, and of vectors with many actions, are searched for copies alone. The seed
+    decides the rows and random functions of the regressions.
+    """
+    if copies := _describe_copies(data):
+        return copies
+    # The rows before and after are in the same episode.
+    rows = np.flatnonzero(~data.ends[:-2] & ~data.ends[1:-1]) + 1
+    if len(rows) < _FEWEST_ROWS:
+        return ""
+    generator = np.random.default_rng(seed)
+    if isinstance(basis, FourierBasis) and actions.size <= _MOST_PARTS:
+        rows = generator.permutation(rows)[:MOST_TESTED_ROWS]
+        return _describe_left(_regressed(data, basis, actions, rows, seed))
+    if data.num_states is not None and not data.continuous:
+        rows = np.sort(generator.permutation(rows)[:_MOST_COUNTED_ROWS])
+        return _describe_left(_counted(data, rows, generator))
+    return ""
+
+
+def _describe_left(judge: _Judge) -> str:
+    """Say which neighbours predict the next observation better than state and action."""
+    left = judge.left
+    own, before = left("own"), left("before")
+    none, after = left("none"), np.inf
+    least = min(own, none)
+    # A policy's next action may tell the state that was reached.
+    if own > _USELESS * none and left("policy") > _UNFORESEEN:
+        after = left("after")
+    if own > _HIDING and left("memory") < _MEMORY * min(own, before):
+        return (
+            "the row before a row predicts the next observation better: observations lack a part "
+            "of the state, such as speeds; stack two frames, or add what is missing"
+        )
+    if least > _LEFT and min(before, after) < judge.elsewhere * least:
+        row = "before" if before < after else "after"
+        return (
+            f"the action of the row {row} predicts the next observation better than the row's own: "
+            "actions are recorded in other rows, or act later; move them, or add the last action "
+            "to the observation"
+        )
+    if own > _LEFT and left("half") < judge.changed * own:
+        return (
+            "the two halves of the record predict different next observations: the environment, or "
+            "what an action means, changed; fit the parts one by one"
+        )
+    return ""
+
+
+def _regressed(
+    data: Transitions, basis: FourierBasis, actions: ActionBasis, rows: np.ndarray, seed: int
+) -> _Judge:
+    """Regress the change of observation on features of the state, beside another predictor."""
+    count = min(_REMEMBERING, _MOST_FEATURES // actions.size)
+    axes = basis.axes.astype(np.float64)
+    # A hundred features are few: their kernel is wide, whatever the width of the fit's.
+    along = data.observation[rows].reshape(len(rows), -1) @ axes
+    axes /= along.std(axis=0).max() * np.sqrt(axes.shape[1])
+    states = (data.observation[rows - 1], data.observation[rows], data.next_observation[rows])
+    before, now, then = (each.reshape(len(rows), -1) @ axes for each in states)
+    few = FourierBasis.of(data.observation, count, 1.0, seed, axes)
+    features, reached = (
+        few.apply(each[rows]) for each in (data.observation, data.next_observation)
+    )
+    previous, taken, following = (actions.weights(data.action[rows + step]) for step in (-1, 0, 1))
+    late = (rows > np.median(rows))[:, None]
+    beside = {
+        "none": np.ones((len(rows), 1)),
+        "before": previous,
+        "own": taken,
+        "after": following,
+        "memory": taken,
+        "half": np.column_stack([taken * late, taken * ~late]),
+    }
+
+    def left(name: str) -> float:
+        if name == "policy":
+            varied = following[:, following.std(axis=0) > 0.0]
+            return float(unexplained(reached, varied).min(initial=np.inf))
+        more = [before, previous] if name == "memory" else []
+        pairs = np.einsum("np,nc->npc", features, beside[name]).reshape(len(rows), -1)
+        return float(unexplained(np.column_stack([pairs, now, *more]), then - now).mean())
+
+    return _Judge(functools.cache(left), 0.75, 0.5)
+
+
+def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator) -> _Judge:
+    """Predict random signs of the next state by their means in other rows of one kind."""
+    states, reached = np.unique(data.next_observation[rows], return_inverse=True)
+    signs = np.sign(generator.normal(size=(len(states), _CUMULANTS)))[reached]
+    before, own, after = (data.action[rows + step] for step in (-1, 0, 1))
+    state, halves = data.observation[rows], rows > np.median(rows)
+    beside = {
+        "own": (own,),
+        "before": (before,),
+        "after": (after,),
+        "half": (own, halves),
+        "memory": (own, before, data.observation[rows - 1]),
+    }
+
+    def means(targets: np.ndarray, prior: np.ndarray, *columns: np.ndarray) -> np.ndarray:
+        """Return the mean of the other rows of a kind and of a prior that counts as one row."""
+        kinds = np.zeros(len(rows), np.int64)
+        for column in columns:
+            kinds = kinds * (int(column.max()) + 1) + column
+        _, kind, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+        sums = np.stack([np.bincount(kind, each) for each in targets.T], axis=1)
+        return np.asarray((sums[kind] - targets + prior) / counts[kind, None])
+
+    of_state = means(signs, signs.mean(axis=0), state)
+
+    def left(name: str) -> float:
+        targets = signs
+        if name == "policy":
+            targets = np.eye(int(after.max()) + 1)[after]
+            found = means(targets, targets.mean(axis=0), reached)
+        else:
+            found = of_state if name == "none" else means(signs, of_state, state, *beside[name])
+        variance = max(float(targets.var(axis=0).mean()), 1e-12)
+        return float(np.square(targets - found).mean() / variance)
+
+    return _Judge(functools.cache(left), 0.9, 0.75)
+
+
+def _describe_copies(data: Transitions) -> str:
+    """Say how many rows lie in stretches of a hundred rows that occur more than once."""
+    if len(data) < 2 * _STRETCH:
+        return ""
+    columns = (data.observation, data.action, data.next_observation)
+    # Equal stretches have equal sums Σ_i h_{t+i} Bⁱ modulo 2⁶⁴, which prefix sums give.
+    base = np.uint64(6364136223846793005)
+    with np.errstate(over="ignore"):
+        hashes = sum(
+            np.uint64(2 * place + 1) * hash_rows(column).view(np.uint64)
+            for place, column in enumerate(columns)
+        )
+        if len(np.unique(hashes)) < _STRETCH:
+            return ""  # Few rows that recur make equal stretches by themselves.
+        powers = np.cumprod(np.append(np.uint64(1), np.full(len(data), base)))
+        sums = np.append(np.uint64(0), np.cumsum(hashes * powers[:-1]))
+        inverse = np.uint64(pow(int(base), -1, 2**64))
+        undone = np.cumprod(np.append(np.uint64(1), np.full(len(data), inverse)))
+        stretches = (sums[_STRETCH:] - sums[:-_STRETCH]) * undone[: len(data) - _STRETCH + 1]
+    _, kind, counts = np.unique(stretches, return_inverse=True, return_counts=True)
+    again = np.zeros(len(data) + 1, np.int64)
+    starts = np.flatnonzero(counts[kind] > 1)
+    np.add.at(again, starts, 1)
+    np.add.at(again, starts + _STRETCH, -1)
+    share = float((np.cumsum(again[:-1]) > 0).mean())
+    if share <= _REPEATED:
+        return ""
+    return (
+        f"{share:.0%} of the rows are in stretches of {_STRETCH} rows that occur more than once: "
+        "the quality is measured on copies of fitted rows; leave out what was joined twice"
+    )

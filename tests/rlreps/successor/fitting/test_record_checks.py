@@ -1,0 +1,112 @@
+"""Records whose rows do not belong together are told, and sound ones are not."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.record_checks import describe_record
+from rlreps.successor.fitting.transitions import Transitions
+
+ROWS = 4_000
+
+
+def ring(follow=0.0, turned=None):
+    """A ring of 12 states; actions move by one step, and by chance by two.
+
+    A share of actions follows from the state. From row ``turned`` on, actions change places.
+    """
+    rng, states = np.random.default_rng(0), [0]
+    drawn = rng.integers(2, size=ROWS)
+    for row in range(ROWS):
+        if rng.random() < follow:
+            drawn[row] = states[-1] % 2
+        action = 1 - drawn[row] if turned is not None and row >= turned else drawn[row]
+        states.append((states[-1] + (1 + (rng.random() < 0.3)) * (2 * action - 1)) % 12)
+    return np.array(states), drawn
+
+
+def mass(turned=None):
+    """A mass on a line with friction: position and speed, and a force of either sign."""
+    rng, states = np.random.default_rng(0), [np.zeros(2)]
+    drawn = rng.integers(2, size=ROWS)
+    for row in range(ROWS):
+        force = 2 * drawn[row] - 1 if turned is None or row < turned else 1 - 2 * drawn[row]
+        place, speed = states[-1]
+        speed = 0.9 * speed + 0.1 * force + 0.01 * rng.normal()
+        states.append(np.array([0.95 * place + 0.1 * speed, speed]))
+    return np.array(states, np.float32), drawn
+
+
+def record(states, actions, every=50):
+    cut = np.arange(1, len(actions) + 1) % every == 0
+    return Transitions(
+        observation=states[:-1],
+        action=actions,
+        next_observation=states[1:],
+        terminated=np.zeros(len(actions), bool),
+        truncated=cut,
+    )
+
+
+def describe(data):
+    vectors = data.num_states is None
+    basis = (
+        FourierBasis.of(data.observation, 50, 1.0, 0) if vectors else UnitVectors(data.num_states)
+    )
+    return describe_record(data, basis, ActionBasis(2), 0)
+
+
+@pytest.mark.parametrize("world", [ring, mass])
+@pytest.mark.parametrize(("shift", "said"), [(1, "row after"), (-1, "row before")])
+def test_actions_of_other_rows_are_told(world, shift, said):
+    states, actions = world()
+    assert said in describe(record(states, np.roll(actions, shift)))
+
+
+@pytest.mark.parametrize("world", [ring, mass])
+def test_a_world_that_changes_is_told(world):
+    assert "two halves" in describe(record(*world(turned=ROWS // 2)))
+
+
+@pytest.mark.parametrize("data", [ring(), ring(follow=0.5), ring(follow=1.0), mass()])
+def test_nothing_is_said_of_sound_records(data):
+    assert describe(record(*data)) == ""
+
+
+def test_a_policy_that_follows_the_state_does_not_make_actions_look_late():
+    rng = np.random.default_rng(0)
+    states = rng.integers(12, size=ROWS + 1)  # Actions have no effect, and tell the state.
+    assert describe(record(states, states[:-1] % 2)) == ""
+
+
+@pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])
+def test_a_state_is_hidden_if_the_row_before_predicts_what_the_row_does_not(seen, hidden):
+    states, actions = mass()
+    assert ("lack a part" in describe(record(states[:, seen], actions))) == hidden
+
+
+@pytest.mark.parametrize("rows", [250, ROWS])
+@pytest.mark.parametrize("indices", [False, True])
+def test_rows_that_were_joined_twice_are_told(indices, rows):
+    states, actions = mass()
+    states = np.arange(len(states)) if indices else states
+    once = record(states[: rows + 1], actions[:rows])
+    columns = ("observation", "action", "next_observation", "terminated", "truncated")
+    twice = {name: np.concatenate([getattr(once, name)] * 2) for name in columns}
+    assert describe(dataclasses.replace(once, **twice)).startswith("100% of the rows")
+
+
+def test_episodes_that_happen_to_be_equal_are_no_copies():
+    # A policy that walks ten steps to an end, from one of two starts.
+    states = np.concatenate([np.arange(start, start + 11) for start in (0, 20) * 300])
+    last = np.arange(1, len(states) + 1) % 11 == 0
+    data = Transitions(
+        observation=states[~last],
+        action=np.zeros((~last).sum(), int),
+        next_observation=states[1:][~last[:-1]],
+        terminated=np.roll(last, -1)[~last],
+        truncated=None,
+    )
+    assert describe(data) == ""
