@@ -7,11 +7,13 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from rlreps.numerics import interruptible
-from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.products import MOST_UNKNOWNS
 
@@ -33,6 +35,14 @@ _MOST_PREDICTABLE = 0.35
 0.37, and a seventh, which is told that its reward is rare, 0.32."""
 _LEFT_TO_STATES = 0.01
 """Share of the variance of rewards that actions leave, below which states do not matter."""
+_NEAREST = 5
+"""Number of nearest rows for each action, one of which has an action that was tried in a state."""
+_FEWEST_FAR = 10
+"""The nearest rows are at most one row in so many."""
+_MOST_ASKED = 1_000
+"""Largest number of states in which a policy is compared with the nearest rows."""
+_MOST_UNTRIED = 0.05
+"""Good policies had at most 0.02; bad ones, of logs of a controller, 0.11 to 0.26."""
 _STRETCHES = 100
 """Number of stretches of time that two halves of the rows take in turn."""
 
@@ -110,6 +120,34 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
     return (
         f"{share:.0%} of the transitions start in states in which only one action was tried, and "
         "the policy takes no other there; collect transitions of other actions"
+    )
+
+
+def describe_departures(solution: LeastSquares, choose: Callable[[np.ndarray], np.ndarray]) -> str:
+    """Return a warning if a policy takes actions that the nearest rows do not have; else "".
+
+    The policy maps states [m, ...] to actions [m]. Indices of states and boxes of actions are not
+    judged.
+    """
+    basis, count = solution.basis, solution.actions.num_actions
+    if count is None or not isinstance(basis, DenseBasis):
+        return ""
+    nearest, rows = _NEAREST * count, len(solution.recorded.action)
+    if rows < _FEWEST_FAR * nearest:
+        return ""
+    some = np.random.default_rng(0).permutation(rows)[:_MOST_JUDGED]
+    seen, taken = solution.recorded.observation[some], solution.recorded.action[some]
+    asked = seen[:_MOST_ASKED]
+    places = basis.coordinates(seen)
+    _, near = KDTree(places).query(places[: len(asked)], k=nearest)
+    tried = (taken[near] == choose(asked)[:, None]).any(axis=1)
+    share = 1.0 - float(tried.mean())
+    if share <= _MOST_UNTRIED:
+        return ""
+    return (
+        f"in {share:.0%} of the data's states the policy takes an action that none of the "
+        f"{nearest} nearest rows has: its values are extrapolated; collect transitions of other "
+        "actions, such as random ones"
     )
 
 

@@ -21,6 +21,7 @@ from rlreps.successor.fitting.policy_checks import (
     KernelCheck,
     describe_alike,
     describe_costs,
+    describe_departures,
     describe_untried,
 )
 from rlreps.successor.fitting.rewards import Task
@@ -102,7 +103,10 @@ class Improvement:
         for line in filter(None, (alike, describe_costs(solution, rewards), said)):
             warn_user(line)
         one = self.of_weights(task.weights, task.constant)
-        return self.values(one, rewards, 1 if alike else improvements)
+        found = self.values(one, rewards, 1 if alike else improvements)
+        if line := describe_departures(solution, functools.partial(self.greedy, values=found)):
+            warn_user(line)
+        return found
 
     @functools.cached_property
     def kernel_check(self) -> KernelCheck:

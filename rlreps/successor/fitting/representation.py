@@ -240,7 +240,8 @@ class SuccessorRepresentation:
                 are too inexact for one improvement (vectors); or if
                 fitted Q iteration diverges, leaves rows out, or ends with a policy that, by the
                 nearest rows, is worse than one improvement, which then replaces it, or misses more
-                than two fifths of the gain that its own values promise, or that leaves the data.
+                than two fifths of the gain that its own values promise, or that leaves the data; or
+                if the policy takes actions that the nearest rows do not have (vectors).
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 

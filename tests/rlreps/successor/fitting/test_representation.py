@@ -294,6 +294,7 @@ def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
     assert not task.rewards.any()
 
 
+@pytest.mark.filterwarnings("ignore:in .*% of the data's states the policy takes an action")
 def test_actions_that_no_row_took_count_for_nothing():
     # A ring of six states; the third action is never taken, and the second never in state 0.
     rng = np.random.default_rng(0)
@@ -345,7 +346,6 @@ ALONE = {  # (state, action) → whether the data have it, vectors or not, and w
     "one in three of five": (lambda s, a: (a == 0) | (s >= 3), False, None),
     "one, indices": (lambda s, a: a == 0, False, "all transitions have the same action"),
     "one, vectors": (lambda s, a: a == 0, True, "all transitions have the same action"),
-    "two, vectors": (lambda s, a: a == s % 2, True, None),
 }
 
 
@@ -372,6 +372,28 @@ def test_policies_of_data_that_tried_one_action_are_warned_of(kind, corridor):
 
 
 @few_arrivals
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_policies_that_take_actions_of_no_near_row_are_warned_of(share):
+    rng = np.random.default_rng(0)
+    places = rng.uniform(-1.0, 1.0, (2_000, 2))
+    drawn, followed = rng.integers(2, size=2_000), (places[:, 0] > 0.0).astype(int)
+    action = np.where(rng.random(2_000) < share, drawn, followed)
+    after = places + 0.1 * (2 * action[:, None] - 1)
+    ends = np.zeros(2_000, np.bool_)
+    seen = [np.float32(each) for each in (places, after)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # Of rows that do not follow each other.
+        rep = fit(as_transitions([seen[0], action, seen[1], ends]), num_features=2, max_features=50)
+    # Only action 1 leads to the reward; left of 0, only a share of the rows has it.
+    task = rep.task(reward=lambda reached: reached[:, 1])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        chosen = rep.policy(task)(seen[0])
+    untried = np.mean((chosen == 1) & (places[:, 0] < -0.05)) if share == 0.0 else 0.0
+    told = [str(each.message) for each in caught if "nearest rows has" in str(each.message)]
+    assert len(told) == (untried > 0.3) == (share == 0.0)
+
+
 def test_potentials_fall_with_the_distance_along_a_corridor(corridor_rep):
     potential = corridor_rep.potential(4)(np.arange(5))
     np.testing.assert_allclose(potential[4], 0.0, atol=1e-5)
