@@ -57,7 +57,7 @@ class NearestRows:
         self.basis, self.discount = basis, solution.discount
         self.rows, self.rewards = solution.recorded.at(chosen), rewards[chosen].astype(np.float64)
         seen = solution.recorded.observation
-        first = order[_episode_starts(solution.recorded)[order]][:_MOST_STARTS]
+        first = order[episode_starts(solution.recorded)[order]][:_MOST_STARTS]
         # Walks from one state would be the same walk, with a standard error of zero.
         first = first[np.sort(np.unique(bytes_of(seen[first], seen.dtype), return_index=True)[1])]
         others = order[np.isin(order, first, invert=True)]
@@ -114,7 +114,7 @@ class NearestRows:
         return np.column_stack([placed, actions.reshape(len(placed), -1) * self.scale])
 
 
-def _episode_starts(rows: Steps) -> np.ndarray:
+def episode_starts(rows: Steps) -> np.ndarray:
     """Tell whether a row does not go on from the row before, [N]."""
     before, here = rows.next_observation[:-1], rows.observation[1:]
     starts = np.append(True, rows.terminated[:-1])

@@ -16,7 +16,7 @@ from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
-from rlreps.successor.fitting.nearest_rows import NearestRows
+from rlreps.successor.fitting.nearest_rows import NearestRows, episode_starts
 from rlreps.successor.fitting.policy_checks import (
     KernelCheck,
     describe_alike,
@@ -44,6 +44,12 @@ _FEWEST_WALKS = 10
 """Smallest number of walks that judge."""
 _MOST_MISSED = 0.4
 """Share of the promised gain that a policy may miss on the nearest rows; good ones miss 0.2."""
+_HALF = 0.5
+"""Share of the gain of policy iteration below which the policy of one improvement is bad."""
+_MOST_PAIRS = 20_000
+"""Largest number of states times actions for which policy iteration judges one improvement."""
+_MOST_STATES = 20_000
+"""Largest number of states that judge it: those in which episodes start."""
 _MOST_NUMBERS = 500_000_000
 """Largest number of features that fitted Q iteration holds, 2 GB; more rows are left out."""
 _DIVERGED = 1.5
@@ -106,7 +112,36 @@ class Improvement:
         found = self.values(one, rewards, 1 if alike else improvements)
         if line := describe_departures(solution, functools.partial(self.greedy, values=found)):
             warn_user(line)
+        if improvements == 1 and isinstance(solution.basis, UnitVectors) and not alike:
+            self._warn_of_gain(one, rewards)
         return found
+
+    def _warn_of_gain(self, one: ActionValues, rewards: np.ndarray) -> None:
+        """Warn if one improvement gains less than half of what policy iteration gains on counts."""
+        solution = self.solution
+        if solution.tried.size > _MOST_PAIRS:
+            return
+        seen, starts = solution.recorded.observation, episode_starts(solution.recorded)
+        # A few starts may be any states.
+        states = seen[starts] if starts.sum() >= _FEWEST_WALKS else seen
+        states = states[:_MOST_STATES]
+
+        def mean(values: ActionValues, actions: np.ndarray) -> float:
+            ((_, weights),) = values.parts
+            return float(solution.valued(weights[:, :, None], states, actions).mean())
+
+        best = self.values(one, rewards, None)
+        policies = [self.greedy(states, values) for values in (one, best)]
+        first, last = (
+            mean(values, solution.actions.weights(policy))
+            for values, policy in zip((self.values(one, rewards, 2), best), policies, strict=True)
+        )
+        data = mean(one, solution.behaviour(states))
+        if first - data < _HALF * (last - data):
+            warn_user(
+                f"one improvement gains {(first - data) / (last - data):.0%} of what "
+                "improvements=None gains in the counted model: use improvements=None"
+            )
 
     @functools.cached_property
     def kernel_check(self) -> KernelCheck:

@@ -19,6 +19,15 @@ _UNTOLD = -0.3  # R² that exact values of one record hardly fall below by chanc
 _LOW = 0.35  # Share of ``attainable`` that good fits of 1,000 rows reach 14 times in 15.
 _ENORMOUS = -1.0  # R² of a few enormous errors.
 _LEAST_HORIZON = 0.05  # Sums over a smaller share of the fit's horizon say little of its values.
+_ADVICE = (
+    "try more features, another method, a smaller regularisation, transitions.numbered() if "
+    "observations repeat or, for a network, more steps or a smaller learning rate"
+)
+_ADVICE_OF_STATES = (
+    "returns depend on more than the state and action: several policies made the data, or states "
+    "lack something; fit each policy's episodes, or number states that tell more. If you set "
+    "regularisation or trained a network, try a smaller one, or more steps"
+)
 _FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 
 
@@ -132,22 +141,21 @@ class Quality:
             )
         judged = f"its quality is measured with a discount of {self.discount:.2g}"
         if not self.starts:
-            judged = "they are cut before returns are complete"
+            judged = "they are cut before returns are complete, or rows are not in order"
+        states = self.untried is not None  # Indices, whose transitions are counted.
         figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
         if self.r_squared is None:
             figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
         far = enormous or missed > _MISSED * max(attainable, _LEAST_PREDICTABLE)
         found = [
             (
-                self.overfit > (_OVERFIT if self.untried is not None else _OVERFIT_DENSE),
+                self.overfit > (_OVERFIT if states else _OVERFIT_DENSE),
                 "too few rows for the states: TD errors are much larger on held-out rows; try more "
-                "data, fewer features or a larger regularisation",
+                + ("data" if states else "data, fewer features or a larger regularisation"),
             ),
             (
                 far,
-                f"values are far off: {figure}; try more features, another method, a smaller "
-                "regularisation, transitions.numbered() if observations repeat or, for a network, "
-                "more steps or a smaller learning rate",
+                f"values are far off: {figure}; " + (_ADVICE_OF_STATES if states else _ADVICE),
             ),
             (
                 self.untold and not far and not self.worse,

@@ -25,6 +25,11 @@ _RARE = 0.05
 _RECUR = 10
 """Mean number of rows of a state and action from which equal outcomes rule chance out."""
 
+_OF_OTHERS = 0.98
+"""Share of the variance of rewards that equal transitions leave if these say nothing of them."""
+_FEWEST_EQUAL = 1_000
+"""Smallest number of rows from whose equals this share is computed."""
+
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
 
@@ -63,6 +68,11 @@ def sampled_task(
     require(len(samples) >= 1, "at least one reward", len(samples))
     values = check_finite("rewards", rewards, len(samples))
     if np.array_equal(samples, reached):
+        if isinstance(solution.basis, UnitVectors) and _unexplained(solution, values) > _OF_OTHERS:
+            warn_user(
+                "state, action and next state explain less than 2% of the variance of rewards: "
+                "they are rewards of other rows, or noise"
+            )
         return rewarded_task(solution, values)
     kind = np.result_type(samples, reached)
     keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
@@ -103,6 +113,25 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
             f"{median:.3g}: values and policies depend on {few}; collect more of them"
         )
     return Task(solution, rewards)
+
+
+def _unexplained(solution: LeastSquares, rewards: np.ndarray) -> float:
+    """Return the share of the variance of rewards [N] within states, actions and next states.
+
+    Rows without two others that are equal do not count. The result is 0 with fewer than a thousand
+    other rows.
+    """
+    numbers = [np.unique(column, return_inverse=True)[1] for column in solution.recorded[:3]]
+    first = np.unique(numbers[0] * len(rewards) + numbers[1], return_inverse=True)[1]
+    pairs = first * len(rewards) + numbers[2]
+    _, kind, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    counts = counts[kind]
+    known = counts > 2
+    if known.sum() < _FEWEST_EQUAL or np.ptp(rewards[known]) == 0.0:
+        return 0.0
+    within = rewards - np.bincount(kind, rewards)[kind] / counts
+    squares = (np.square(within) * counts / np.maximum(counts - 1, 1))[known]
+    return float(squares.mean() / rewards[known].var())
 
 
 def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:

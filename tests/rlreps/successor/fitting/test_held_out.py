@@ -254,6 +254,22 @@ def test_bad_fits_are_warned_of(data, options, expected):
     assert re.search(expected, " ".join(measured(data(), **options).warnings()))
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_counts_of_several_policies_are_advised_to_fit_each(together):
+    # On a ring, half of the episodes go on to the left and half to the right, or turn at any time.
+    rng = np.random.default_rng(0)
+    actions = np.repeat(rng.integers(2, size=(400, 1)), 50, axis=1)
+    if not together:
+        actions = rng.integers(2, size=(400, 50))
+    moves = np.cumsum(2 * actions - 1, axis=1)
+    start = rng.integers(10, size=(400, 1))
+    after = (start + moves) % 10
+    before = np.column_stack([start, after[:, :-1]])
+    ends = np.tile(np.arange(50) == 49, 400)
+    data = as_transitions([before.ravel(), actions.ravel(), after.ravel(), ends & False, ends])
+    assert ("several policies" in " ".join(measured(data).warnings())) == together
+
+
 def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
     found = dataclasses.replace(measured(steady()), overfit=0.5)
     assert "too few rows" in found.warnings()[0]

@@ -372,6 +372,59 @@ def test_policies_of_data_that_tried_one_action_are_warned_of(kind, corridor):
 
 
 @few_arrivals
+def random_walk(size, right=0.5, rows=4_000, seed=0):
+    """A random walk on a line, which has moves left (0) and right (1)."""
+    actions, places = (np.random.default_rng(seed).random(rows) < right).astype(int), [0]
+    for action in actions:
+        places.append(min(max(places[-1] + 2 * action - 1, 0), size - 1))
+    ends = np.zeros(rows, np.bool_)
+    return as_transitions([np.array(places[:-1]), actions, np.array(places[1:]), ends])
+
+
+@pytest.mark.parametrize("left", [0.0, 0.2])
+def test_one_improvement_that_gains_little_is_warned_of(left):
+    size, discount = 5, 0.9
+    data = random_walk(size, right=0.2)
+    rep = fit(data, num_features=4, discount=discount)
+    reward = np.zeros(size)
+    reward[0], reward[-1] = left, 1.0
+    # The values of policies by the known moves, at the states of the data.
+    states = np.arange(size)
+    moves = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, size - 1)], axis=1)
+
+    def values(weights):
+        steps = np.zeros((size, size))
+        np.add.at(steps, (states[:, None], moves), weights)
+        return np.linalg.solve(np.eye(size) - discount * steps, steps @ reward)
+
+    def improve(before):
+        return np.eye(2)[(reward[moves] + discount * before[moves]).argmax(axis=1)]
+
+    data_values = best = values(np.tile([0.8, 0.2], (size, 1)))
+    first = values(improve(best))
+    for _ in range(size):
+        best = values(improve(best))
+    gains = [(each - data_values)[data.observation].mean() for each in (first, best)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rep.policy(rep.task(states, reward))
+    told = [each for each in caught if "one improvement gains" in str(each.message)]
+    assert len(told) == (gains[0] < 0.5 * gains[1]) == (left == 0.2)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3, 100.0])
+def test_rewards_of_other_rows_are_warned_of(noise):
+    rng, data = np.random.default_rng(0), random_walk(12)
+    rep = fit(data, num_features=4, discount=0.9)
+    rewards = data.next_observation / 11 + noise * rng.normal(size=len(data))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for given in (rewards, rng.permutation(rewards)):
+            rep.task(data.next_observation, given)
+    told = ["rewards of other rows, or noise" in str(each.message) for each in caught]
+    assert told == [True] * (2 if noise == 100.0 else 1)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_policies_that_take_actions_of_no_near_row_are_warned_of(share):
     rng = np.random.default_rng(0)
