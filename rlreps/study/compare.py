@@ -323,6 +323,12 @@ def _notes(run: FinalValues, first: FinalValues) -> list[str]:
             f"{run.label} has a training of {run.longest:,.0f} steps and counts at step "
             f"{made[0]:,}, which the shortest training of all reached"
         )
+    if late := np.count_nonzero(run.ages):
+        notes.append(
+            f"{late} of {len(run.seeds)} trainings of {run.label} end no episode in the last tenth "
+            f"of {made[0]:,} steps and count with their last tenth in which one ends, at most "
+            f"{max(run.ages):,.0f} steps earlier"
+        )
     if differences := run.differences_from(first):
         found = "; ".join(differences)
         notes.append(f"{run.label} is not measured as {first.label} is: {found}")

@@ -48,6 +48,8 @@ class FinalValues:
             are not subtracted.
         diverged: Number of runs that diverged and count with the worst values.
         longest: Steps of the longest training, if ``measures`` are of fewer.
+        ages: Steps by which each training's figure is earlier than the last tenth, [seeds], for
+            logs.
         steps: Steps of the learning curves, [points].
         curves: Name in ``MEASURES`` → learning curves of results in memory, [seeds, points].
     """
@@ -58,6 +60,7 @@ class FinalValues:
     problem: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     diverged: int = 0
     longest: float = 0.0
+    ages: Sequence[float] = ()
     steps: Sequence[float] = ()
     curves: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
@@ -88,10 +91,18 @@ def read_results(results: Sequence[tuple[Any, Any]]) -> list[FinalValues]:
     for label, result in named:
         if label in monitored:
             log = monitored[label]
-            steps, curves = log.steps.tolist(), {RETURN: log.returns}
-            run = _of_curves(label, [*logs[label]], steps, curves, int(steps[-1]))
-            problem = {"environment": ", ".join(log.environments)}
-            runs.append(dataclasses.replace(run, problem=problem, longest=log.longest))
+            runs.append(
+                FinalValues(
+                    label=label,
+                    about={"method": None, "d": None, "steps": log.made},
+                    measures={RETURN: Sample(log.returns, [*logs[label]])},
+                    problem={"environment": ", ".join(log.environments)},
+                    longest=log.longest,
+                    ages=log.ages.tolist(),
+                    steps=log.steps.tolist(),
+                    curves={RETURN: log.curves},
+                )
+            )
         elif isinstance(result, Path | str):
             runs += _read(label, RunFolder(Path(result)))
         elif isinstance(result, TrainingResult):
@@ -153,7 +164,7 @@ def _of_training(label: str, result: TrainingResult) -> FinalValues:
 def _of_numbers(label: str, result: Any) -> FinalValues:
     """Take numbers by seed, or curves [seeds, points]."""
     by_seed = _by_seed(result) if isinstance(result, Mapping) else {}
-    expected = f"finite numbers [seeds] or [seeds, steps] of {label!r}"
+    expected = f"finite numbers [seeds] or [seeds, steps] of {label!r} within float32"
     require_unmasked(f"numbers of {label!r}", result)
     try:
         values = np.asarray([*by_seed.values()] or result, np.float64)
@@ -161,7 +172,9 @@ def _of_numbers(label: str, result: Any) -> FinalValues:
         raise InputError(f"expected {expected}, got {error}") from error
     require(values.ndim in (1, 2) and values.size > 0, expected, f"shape {values.shape}")
     curves = values.reshape(len(values), -1)
-    require(bool(np.isfinite(curves[:, -1]).all()), expected, curves[:, -1])
+    # Powers of larger numbers exceed double precision.
+    within = np.abs(curves[:, -1]) <= np.finfo(np.float32).max
+    require(bool(within.all()), expected, curves[:, -1])
     steps, made = range(1, curves.shape[1] + 1), curves.shape[1] if values.ndim == 2 else None
     return _of_curves(label, [*by_seed] or range(len(curves)), steps, {VALUE: curves}, made)
 

@@ -11,25 +11,30 @@ from rlreps.errors import InputError, require
 from rlreps.files import parse_json, read_lines
 from rlreps.typing import DoubleArray
 
-_WINDOWS = 10
+_TENTHS = 10
 _NAME = "monitor.csv"
 
 
 class Monitored(NamedTuple):
-    """Learning curves of several trainings, at steps that all trainings compared reached.
+    """Returns of several trainings, in tenths of the steps that all trainings compared reached.
 
     Attributes:
         environments: Names of the environments, without repetition.
-        steps: Ends of ten windows of equal length, [10].
+        made: Steps that all trainings compared reached.
         longest: Steps of the longest training.
-        returns: Mean return of the episodes that end in each window, [runs, 10]; that of the window
-            before if none does, NaN before the first end.
+        steps: Ends of the tenths in which every training compared ends an episode, [tenths].
+        curves: Mean return of the episodes that end in each of these, [runs, tenths].
+        returns: The same for the last tenth in which the training ends an episode, [runs].
+        ages: Steps from the end of that tenth to ``made``, [runs].
     """
 
     environments: Sequence[str]
-    steps: DoubleArray
+    made: int
     longest: float
+    steps: DoubleArray
+    curves: DoubleArray
     returns: DoubleArray
+    ages: DoubleArray
 
 
 def find_monitors(path: Path) -> dict[str, Path]:
@@ -56,19 +61,31 @@ def read_monitors(results: Mapping[str, Sequence[Path]]) -> dict[str, Monitored]
     """
     read = {label: [_read_training(path) for path in paths] for label, paths in results.items()}
     totals = [np.sum(run[:, 1]) for trainings in read.values() for _, run in trainings]
-    steps = min(totals, default=0.0) * np.arange(1, _WINDOWS + 1) / _WINDOWS
+    steps = min(totals, default=0.0) * np.arange(1, _TENTHS + 1) / _TENTHS
+    tables = {
+        label: np.array([_mean_returns(run, steps) for _, run in trainings])
+        for label, trainings in read.items()
+    }
+    shared = np.all([np.isfinite(table).all(axis=0) for table in tables.values()], axis=0)
     found = {}
     for label, trainings in read.items():
-        returns = np.array([_mean_returns(run, steps) for _, run in trainings])
-        late = [
+        table, ended = tables[label], np.isfinite(tables[label])
+        none = [
             str(path)
-            for path, row in zip(results[label], returns, strict=True)
-            if np.isnan(row[-1])
+            for path, some in zip(results[label], ended.any(axis=1), strict=True)
+            if not some
         ]
-        require(not late, f"an episode of each training in the first {int(steps[-1])} steps", late)
-        environments = sorted({name for names, _ in trainings for name in names})
-        longest = max(float(np.sum(run[:, 1])) for _, run in trainings)
-        found[label] = Monitored(environments, steps, longest, returns)
+        require(not none, f"an episode of each training in the first {int(steps[-1])} steps", none)
+        last = _TENTHS - 1 - ended[:, ::-1].argmax(axis=1)
+        found[label] = Monitored(
+            environments=sorted({name for names, _ in trainings for name in names}),
+            made=int(steps[-1]),
+            longest=max(float(np.sum(run[:, 1])) for _, run in trainings),
+            steps=steps[shared],
+            curves=table[:, shared],
+            returns=table[np.arange(len(table)), last],
+            ages=steps[-1] - steps[last],
+        )
     return found
 
 
@@ -83,13 +100,10 @@ def _read_training(path: Path) -> tuple[set[str], DoubleArray]:
 
 
 def _mean_returns(run: DoubleArray, steps: DoubleArray) -> DoubleArray:
-    """Return the mean return of the episodes that end in each window, [windows]."""
-    means = np.full(len(steps), np.nan)
-    window = np.searchsorted(steps, np.cumsum(run[:, 1]))
-    for index in range(len(steps)):
-        ended = run[window == index, 0]
-        means[index] = ended.mean() if ended.size else means[max(index - 1, 0)]
-    return means
+    """Return the mean return of the episodes that end in each tenth, [tenths]; NaN without one."""
+    tenth = np.searchsorted(steps, np.cumsum(run[:, 1]))
+    ended = [run[tenth == index, 0] for index in range(_TENTHS)]
+    return np.array([returns.mean() if returns.size else np.nan for returns in ended])
 
 
 def _files(folder: Path) -> list[Path]:

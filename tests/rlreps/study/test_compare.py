@@ -353,19 +353,53 @@ def test_logs_count_up_to_the_steps_that_all_trainings_reached(tmp_path):
     assert {row["steps"] for row in found.rows} == {100}
     assert found.notes == [
         "longer has a training of 210 steps and counts at step 100, which the shortest training "
-        "of all reached"
+        "of all reached",
+        "1 of 1 trainings of longer end no episode in the last tenth of 100 steps and count with "
+        "their last tenth in which one ends, at most 10 steps earlier",
     ]
     assert found.runs[2].measures["return"].values.tolist() == [4.0]
     (one,) = found.runs[:1]
     assert one.about["steps"] == 100
-    np.testing.assert_array_equal(one.curves["return"][0], np.arange(10.0))
-    np.testing.assert_array_equal(one.curves["return"][1], [np.nan] * 3 + [5.0] * 6 + [7.0])
     assert one.measures["return"].values.tolist() == [9.0, 7.0]
     assert [*found.runs[1].seeds] == ["x", "y"]
-    of_one = found.evaluations()["rlreps"]["cartpole-v1"]["one"]
-    steps = [step for step in of_one["run_2"] if step != "absolute_metrics"]
-    assert [of_one["run_2"][step]["step_count"] for step in steps] == [*range(40, 101, 10)]
-    assert of_one["run_1"]["absolute_metrics"] == {"return": [9.0]}
+
+
+def test_only_tenths_in_which_every_training_ends_an_episode_are_compared(tmp_path):
+    often = write_monitor(tmp_path / "often/monitor.csv", range(20), [5] * 20)
+    seldom = write_monitor(tmp_path / "seldom/monitor.csv", [5.0, 6.0, 7.0], [40, 5, 55])
+    once = write_monitor(tmp_path / "once/monitor.csv", [50.0, 99.0], [35, 900])
+    found = compare({"often": often, "seldom": [seldom, often]})
+    assert found.notes == []
+    tasks = found.evaluations()["rlreps"]["cartpole-v1"]
+    # Episodes of ``seldom`` end at steps 40, 45 and 100.
+    for label, run, figures in (
+        ("often", "run_1", (6.5, 8.5, 18.5)),
+        ("seldom", "run_1", (5.0, 6.0, 7.0)),
+        ("seldom", "run_2", (6.5, 8.5, 18.5)),
+    ):
+        assert tasks[label][run] == {
+            **{
+                f"step_{number}": {"step_count": step, "return": [figure]}
+                for number, (step, figure) in enumerate(
+                    zip((40, 50, 100), figures, strict=True), start=1
+                )
+            },
+            "absolute_metrics": {"return": [figures[-1]]},
+        }
+    late = compare({"often": often, "once": [once, often]})
+    assert late.notes[1:] == [
+        "1 of 2 trainings of once end no episode in the last tenth of 100 steps and count with "
+        "their last tenth in which one ends, at most 60 steps earlier"
+    ]
+    assert late.runs[1].measures["return"].values.tolist() == [50.0, 18.5]
+    runs = late.evaluations()["rlreps"]["cartpole-v1"]["once"].values()
+    steps = [{name: figures.get("step_count") for name, figures in run.items()} for run in runs]
+    assert steps == [{"step_1": 40, "absolute_metrics": None}] * 2
+    # Tenths in which some training ends no episode are left out, here all of them.
+    apart = compare({"seldom": seldom, "once": once}).evaluations()["rlreps"]["cartpole-v1"]
+    assert {"step_1", "absolute_metrics"} == {*apart["once"]["run_1"]}
+    with pytest.raises(InputError, match="an episode of each training in the first 20 steps"):
+        compare({"a": write_monitor(tmp_path / "short/monitor.csv", [1.0], [20]), "once": once})
 
 
 def test_a_last_line_counts_without_its_end_if_it_has_every_field(tmp_path):
@@ -452,6 +486,7 @@ def test_other_logs_are_refused(content, tmp_path):
         ({1: [1.0], "1": [2.0]}, "results with different labels, got "),
         ({"a": [1.0], "b": ["x"]}, r"files of Stable-Baselines3 called \*monitor.csv"),
         ({"a": [1.0, 2.0], "b": [1.0, np.nan]}, "finite numbers"),
+        ({"a": [1.0, 2.0], "b": [1e200, 2e200]}, "finite numbers .* 'b' within float32"),
         ({"a": [1.0, 2.0], "b": [[1.0], [1.0, 2.0]]}, "finite numbers"),
     ],
 )
