@@ -224,7 +224,8 @@ def plot_coverage(points: ArrayLike, *, names: Sequence[str] = ()) -> Figure:
     """Draw where data were: the number of observations in each cell.
 
     Args:
-        points: Observations at one coordinate [n] (or indices of states), or two [n, 2].
+        points: Observations at one coordinate [n], or two [n, 2]. Integers at one coordinate, such
+            as indices of states, have bars of width 1, or of a larger whole number beyond 400.
         names: Names of the coordinates.
 
     Raises:
@@ -233,10 +234,17 @@ def plot_coverage(points: ArrayLike, *, names: Sequence[str] = ()) -> Figure:
     places = np.asarray(points)
     shape = places.shape
     places = places[:, None] if places.ndim == 1 else places
-    fits = places.ndim == 2 and 1 <= places.shape[1] <= 2
+    fits = places.ndim == 2 and 1 <= places.shape[1] <= 2 and places.size > 0
     require(fits, "points [n] or [n, 2]", shape)
     along = places.shape[1]
-    grid = BoxGrid.spanning(places, names, most=400 if along == 1 else 40)
+    most = 400 if along == 1 else 40
+    if along == 1 and places.dtype.kind in "biu":
+        low, count = int(places.min()) - 0.5, int(places.max()) - int(places.min()) + 1
+        width = math.ceil(count / most)
+        bins = math.ceil(count / width)
+        grid = BoxGrid((low,), (low + bins * width,), (bins,), tuple(names))
+    else:
+        grid = BoxGrid.spanning(places, names, most=most)
     visits = np.bincount(grid.cell(places), minlength=grid.num_cells)
     figure = Figure(figsize=(5.0, 4.0))
     axes = figure.add_subplot()

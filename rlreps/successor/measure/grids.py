@@ -256,6 +256,13 @@ def parse_cells(text: str, num_cells: int) -> np.ndarray:
     return np.concatenate([np.arange(first, last + 1) for first, last in pairs])
 
 
+def _spacing(gaps: np.ndarray) -> float:
+    """Return the greatest common divisor of gaps that are whole numbers, the least of others."""
+    whole = gaps.size > 0 and gaps.max() < 2.0**53 and bool((gaps == np.rint(gaps)).all())
+    least = np.gcd.reduce(gaps.astype(np.int64)) if whole else gaps.min(initial=np.inf)
+    return float(least)
+
+
 @checked
 @dataclasses.dataclass(frozen=True)
 class BoxGrid:
@@ -311,19 +318,18 @@ class BoxGrid:
         """Return cells over all points [n, k].
 
         Along each axis, the centres of cells are as far apart as the closest two values, so that
-        they lie on the values of a lattice. If there would be more than ``most`` cells, each but
-        the last holds the same whole number of such values. Values that differ by rounding to
-        single precision count as one.
+        they lie on the values of a lattice; if all values are whole numbers apart, as far as the
+        greatest common divisor of these. If there would be more than ``most`` cells, each but the
+        last holds the same whole number of such values. Values that differ by rounding to single
+        precision count as one.
         """
         values = np.asarray(points, np.float64)
         require(values.ndim == 2 and values.size > 0, "points [n, k]", values.shape)
         low, high = values.min(axis=0), values.max(axis=0)
         rounding = 4.0 * np.finfo(np.float32).eps * np.abs(values).max(axis=0)
         gaps = [np.diff(np.unique(axis)) for axis in values.T]
-        least = [
-            gap[gap > off].min(initial=np.inf) for gap, off in zip(gaps, rounding, strict=True)
-        ]
-        places = 1 + np.rint((high - low) / least)
+        spacings = [_spacing(gap[gap > off]) for gap, off in zip(gaps, rounding, strict=True)]
+        places = 1 + np.rint((high - low) / spacings)
         shared = np.ceil(places / most)
         bins = np.ceil(places / shared)
         spacing = np.where(places > 1, (high - low) / np.maximum(places - 1, 1), 1.0)

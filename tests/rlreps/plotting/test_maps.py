@@ -131,15 +131,34 @@ def test_coverage_counts_points_and_leaves_empty_cells_grey():
     np.testing.assert_array_equal(visits, [[1, 10, 0], [0, 0, 100]])
     assert np.allclose(colour_at(figure, axes, 4.0, 1.0), to_rgb(MISSING), atol=HALF)
     assert {"x", "speed"} <= {*texts(figure).splitlines()}
-    bars = plot_coverage(np.array([0, 3, 3, 1])).axes[0].patches
-    assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in bars] == [
-        (0.0, 1),
-        (1.0, 1),
-        (2.0, 0),
-        (3.0, 2),
-    ]
     with pytest.raises(InputError, match=r"points \[n\] or \[n, 2\], got \(4, 3\)"):
         plot_coverage(np.zeros((4, 3)))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float32])
+def test_coverage_of_whole_numbers_has_a_bar_on_each(kind):
+    states = np.repeat([3, 6, 13], [1, 2, 4]).astype(kind)
+    bars = plot_coverage(states).axes[0].patches
+    assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in bars] == [
+        (state, np.count_nonzero(states == state)) for state in range(3, 14)
+    ]
+    plane = np.column_stack([states, 10 * states])
+    visits = plot_coverage(plane).axes[0].images[0].get_array().filled(0)
+    assert visits.shape == (11, 11)
+    np.testing.assert_array_equal(np.diagonal(visits), [bar.get_height() for bar in bars])
+
+
+def test_bars_of_many_indices_hold_as_many_of_them():
+    assert [bar.get_width() for bar in plot_coverage(np.array([0, 2, 4])).axes[0].patches] == [
+        1
+    ] * 5
+    states = 3_000_000 + np.array([0, 79, 79, 129, 524, 800])
+    bars = plot_coverage(states).axes[0].patches
+    assert len(bars) == 267
+    for bar in bars:
+        inside = (bar.get_x() < states) & (states < bar.get_x() + bar.get_width())
+        assert (bar.get_width(), bar.get_height()) == (3, np.count_nonzero(inside))
+    assert sum(bar.get_height() for bar in bars) == len(states)
 
 
 class TestEnvironment:

@@ -45,6 +45,13 @@ def test_a_grid_over_points_counts_values_that_differ_by_rounding_as_one():
     np.testing.assert_array_equal(grid.cell(points), np.tile(np.arange(9), 2))
 
 
+def test_centres_of_cells_lie_on_whole_numbers_with_gaps():
+    points = np.array([[0.0, 20.0], [3.0, 60.0], [7.0, 120.0]])
+    grid = BoxGrid.spanning(points)
+    assert grid.bins == (8, 6)
+    np.testing.assert_array_equal(grid.centres()[grid.cell(points)], points)
+
+
 @pytest.mark.parametrize(("count", "each"), [(300, 1), (600, 2), (802, 3)])
 def test_cells_over_many_values_hold_as_many_of_them(count, each):
     points = 5.0 + 0.5 * np.arange(count)[:, None]
