@@ -27,7 +27,7 @@ from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.measure.chains import environment_chain
 from rlreps.successor.measure.monte_carlo import RowSampler
 from rlreps.successor.measure.settings import ROLLOUTS_PER_BLOCK
-from rlreps.successor.truth.save_matrix import create_matrix
+from rlreps.successor.truth.save_matrix import check_settings, create_matrix
 from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
@@ -74,7 +74,7 @@ def sample_to_store(
         save: Environment of Gymnasium → its state; None copies all of its attributes. Random
             generators do not belong to a state.
         restore: (environment, state) → nothing; puts it into a saved state.
-        about: More settings to record, such as the name of the environment.
+        about: More settings to record, such as the name of the environment; as in ``save_matrix``.
         progress: Shows the progress of the rollouts.
 
     Returns:
@@ -82,9 +82,10 @@ def sample_to_store(
 
     Raises:
         InputError: For another environment, a policy without one integer as action, too few
-            distinct states among the visits, more than the memory holds, or a path that holds
-            something else.
+            distinct states among the visits, more than the memory holds, settings that the store
+            records by itself, or a path that holds something else.
     """
+    check_settings(about or {})
     sampling = StateSampling() if sampling is None else sampling
     states: SavedStates | _CompiledStates
     if isinstance(environment, gymnasium.Env):

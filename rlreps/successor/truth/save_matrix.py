@@ -14,13 +14,17 @@ from rlreps.errors import InputError, require
 from rlreps.files import write_archive
 from rlreps.numerics import digest_of
 from rlreps.successor.measure.grids import BoxGrid, spell_cells
+from rlreps.successor.measure.methods import CENTRED_ON_READING
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth.states import STATES, check_states
 from rlreps.successor.truth.store import MatrixStore
 from rlreps.successor.truth.store.estimates import EstimateStore, create_estimates
+from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.typing import ArrayLike
 
 _BLOCK_ENTRIES = 2**20
+_RECORDED = ("box", "centring", "halves", "sha256", STATES, "wall_cells")
+"""Settings that a store records by itself."""
 _MOST_LOST = 1e-3
 """Largest share of the differences between states that rounding to float32 may change."""
 
@@ -37,7 +41,8 @@ def save_matrix(
     """Store a matrix of your own, so that every command and ``load`` can read it.
 
     ``rlreps svd``, ``train`` and ``plot components`` then take the folder. As for any store, column
-    means are subtracted on reading. Everything is checked before anything is written.
+    means are subtracted on reading; ``settings={"centred_on_reading": "rows"}`` subtracts row means
+    instead, "both" both. Everything is checked before anything is written.
 
     Args:
         path: A folder that does not exist, is empty, or holds this matrix already.
@@ -57,8 +62,10 @@ def save_matrix(
 
     Raises:
         InputError: If shapes do not match, an entry is not finite, float32 does not hold the
-            differences between states, cells are invalid, or the path holds something else.
+            differences between states, cells are invalid, settings have a name that the store
+            records by itself, or the path holds something else.
     """
+    check_settings(settings or {})
     rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
     parts = [_single(part) for part in (rows, half) if part is not None]
     shape = parts[0].shape
@@ -143,6 +150,15 @@ def create_matrix(
         record = {STATES: digest_of(seen)}
         write_archive(store.matrix.path / f"{STATES}.npz", seen, record, compress=True)
     return store
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a user that a store records by itself, and an unknown centring."""
+    expected = f"settings without {', '.join(_RECORDED)}, which the store records by itself"
+    expected += f" ({{{CENTRED_ON_READING!r}: 'rows'}} centres rows on reading)"
+    taken = [name for name in _RECORDED if name in settings]
+    require(not taken, expected, taken)
+    centring_of(settings)
 
 
 def _single(matrix: Any) -> np.ndarray:

@@ -128,8 +128,9 @@ def test_a_store_that_lost_blocks_is_completed_with_the_same_bits(monkeypatch, s
         ({}, {"policy": lambda key, seen: seen}, "a policy with one integer as action"),
         ({}, {"policy": lambda seen: 0}, r"a policy \(key, observation\)"),
         ({}, {"environment": object()}, "a compiled environment"),
+        ({}, {"about": {"centring": "rows"}}, "settings without box, centring, "),
     ],
-    ids=["states", "memory", "one", "family", "actions", "arguments", "environment"],
+    ids=["states", "memory", "one", "family", "actions", "arguments", "environment", "settings"],
 )
 def test_sampling_refuses_what_does_not_fit(tmp_path, changes, options, said):
     given = {"environment": room().environment(30), **options}

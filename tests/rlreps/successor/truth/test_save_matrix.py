@@ -44,6 +44,29 @@ def test_a_matrix_comes_back_with_its_subspace_grid_and_coordinates(tmp_path):
         truth.distance(left.T)
 
 
+def test_settings_do_not_replace_what_the_store_records(tmp_path):
+    matrix = planted(30)[0] + np.arange(30.0)[:, None]
+    recorded = ["box", "centring", "halves", "sha256", "states", "wall_cells"]
+    for name in recorded:
+        with pytest.raises(InputError, match=f"which the store records.*got \\['{name}'\\]"):
+            save_matrix(tmp_path / "own", matrix, GRID, settings={name: "rows"})
+    with pytest.raises(InputError, match=r"'centred_on_reading': 'rows'.*got \['centring'\]"):
+        save_matrix(tmp_path / "own", matrix, settings={"centring": "rows"})
+    with pytest.raises(InputError, match=r"centred_on_reading to be one of .*, got 'row'"):
+        save_matrix(tmp_path / "own", matrix, settings={"centred_on_reading": "row"})
+    assert not (tmp_path / "own").exists()
+    half = RowEstimates(matrix, 0.1 * matrix)
+    walled = {"cells": np.arange(30), "observations": np.arange(30.0, dtype=np.float32)[:, None]}
+    stores = [save_matrix(tmp_path / "half", half, GRID, **walled)]
+    stores += [save_matrix(tmp_path / "some", matrix[1:], GRID, cells=np.arange(1, 30))]
+    written = {name for store in stores for name in store.settings}
+    assert written == {*recorded, "quantity", "method"}
+    save_matrix(tmp_path / "own", matrix, settings={"centred_on_reading": "rows", "note": "x"})
+    values = np.linalg.svd(matrix - matrix.mean(axis=1, keepdims=True), compute_uv=False)
+    found = load(tmp_path / "own").principal.singular_values
+    np.testing.assert_allclose(found[:4], values[:4], rtol=1e-5)
+
+
 def test_states_may_be_some_of_the_cells_or_have_no_grid(tmp_path):
     cells = np.delete(np.arange(30), [0, 7, 8, 29])
     matrix, left = planted(26)
