@@ -155,7 +155,9 @@ class Quality:
             ),
             (
                 far,
-                f"values are far off: {figure}; " + (_ADVICE_OF_STATES if states else _ADVICE),
+                f"values are far off the returns: {figure}; {_ADVICE_OF_STATES}"
+                if states
+                else f"values are far off: {figure}; {_ADVICE}",
             ),
             (
                 self.untold and not far and not self.worse,
