@@ -28,7 +28,7 @@ from rlreps.errors import FitWarning, InputError, require
 from rlreps.files import require_free, write_atomically
 from rlreps.numerics import as_inputs, matmul
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import FourierBasis
 from rlreps.successor.fitting.behaviour import to_probabilities
 from rlreps.successor.fitting.network_basis import NetworkBasis
 from rlreps.successor.fitting.observed import Flattened
@@ -196,10 +196,10 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
     require(not observed.double, single, "a large offset; subtract it and fit again")
     dtype = np.uint8 if observed.bytes else np.int32 if observed.num_states else np.float32
     inputs = jax.ShapeDtypeStruct(observed.shape, np.dtype(dtype))
-    if isinstance(basis, UnitVectors):
+    if observed.num_states is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # For states in which no row starts.
-            table = jnp.asarray(rep.features(np.arange(basis.num_features)))
+            table = jnp.asarray(rep.features(np.arange(observed.num_states)))
         return Exported(apply=lambda states: table[states], inputs=inputs, about={})
     forward, scales = jnp.asarray(rep.factors.forward), jnp.sqrt(jnp.asarray(rep.singular_values))
     assert isinstance(basis, FourierBasis | NetworkBasis)

@@ -42,6 +42,11 @@ class UnitVectors:
 
     num_features: int
 
+    @property
+    def num_states(self) -> int:
+        """See ``DenseBasis.num_states``."""
+        return self.num_features
+
     def project(self, observations: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """See ``DenseBasis.project``."""
         return self.projections(observations, weights)[0]
@@ -58,6 +63,11 @@ class DenseBasis(abc.ABC):
     @abc.abstractmethod
     def num_features(self) -> int:
         """Number of features, p."""
+
+    @property
+    def num_states(self) -> int | None:
+        """Number of states of which observations are indices; None for other observations."""
+        return None
 
     @abc.abstractmethod
     def apply(self, observations: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The policy that made the data: a regression of its actions, or a user's function."""
+"""The policy that made the data: counts or a regression of its actions, or a user's function."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.errors import require
-from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
+from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.least_squares import Steps
 
 ArrayT = TypeVar("ArrayT", np.ndarray, Array)
@@ -16,7 +16,7 @@ ArrayT = TypeVar("ArrayT", np.ndarray, Array)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimatedBehaviour:
-    """E[b(a) | s] from a regression on φ with weights [p, m_b]."""
+    """E[b(a) | s] from counts (unit vectors φ) or a regression on φ, with weights [p, m_b]."""
 
     basis: Basis
     weights: np.ndarray
@@ -29,21 +29,22 @@ class EstimatedBehaviour:
 def estimate_behaviour(
     basis: Basis, actions: ActionBasis, rows: Steps, held: np.ndarray
 ) -> EstimatedBehaviour:
-    """Regress b(a) on φ(s).
+    """Count actions in each index of a state, or regress b(a) on φ(s).
 
-    For unit vectors, the regression counts actions; states in which no row starts take the mean
-    over all rows. For dense features, the held-out rows (``held`` [N] marks them) choose the ridge.
+    States (indices) in which no row starts take the mean over all rows. For other observations, the
+    held-out rows (``held`` [N] marks them) choose the ridge.
     If the regression's squared error on these rows is not at least 1 % below the error of a policy
     that does not depend on the state, the result is this policy.
     """
     taken = actions.weights(rows.action).astype(np.float64)
     mean = taken.mean(axis=0)
-    if isinstance(basis, UnitVectors):
-        counts = np.zeros((basis.num_features, taken.shape[1]))
+    if basis.num_states is not None:
+        counts = np.zeros((basis.num_states, taken.shape[1]))
         np.add.at(counts, rows.observation, taken)
-        total = np.bincount(rows.observation, minlength=basis.num_features)[:, None]
-        weights = np.where(total > 0, counts / np.maximum(total, 1), mean)
-        return EstimatedBehaviour(basis, weights.astype(np.float32), actions.num_actions)
+        total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
+        shares = np.where(total > 0, counts / np.maximum(total, 1), mean).astype(np.float32)
+        return EstimatedBehaviour(UnitVectors(basis.num_states), shares, actions.num_actions)
+    assert isinstance(basis, DenseBasis)
     size, own = basis.num_features, np.flatnonzero(~held)
     constant = np.zeros((size, taken.shape[1]))
     constant[-1] = mean

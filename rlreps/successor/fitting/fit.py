@@ -201,7 +201,8 @@ class Fit:
 
         def solved(data: Transitions) -> LeastSquares:
             rows, chosen = Steps.of(data), self._chosen(len(data), basis)
-            behaviour = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
+            some = chosen if observed.num_states is None else None  # Counts take all rows.
+            behaviour = self._behaviour(basis, rows if some is None else rows.at(some))
             given = config.discount, regularisation, behaviour, chosen
             return LeastSquares(basis, observed.actions, rows, *given)
 

@@ -192,6 +192,7 @@ class LeastSquares:
 
     def followed(self, following: np.ndarray) -> Any:
         """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [q, q]."""
+        following = self.keep_known(following, self.rows.next_observation)
         if not _steady(following):
             weights = following * self.discounts[:, None]
             later = RowProducts(self.rows.next_observation, weights, self.sizes)
@@ -311,16 +312,27 @@ class LeastSquares:
     def valued(self, weights: np.ndarray, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Compute Σ_c b_c φ(s)ᵀ w[:, c] of w [p, m_b, k], s [m, ...] and b [m, m_b], [m, k]."""
         found = [
-            np.einsum("mc,mck->mk", actions[some], self.basis.project(states[some], weights))
+            np.einsum("mc,mck->mk", actions[some], self.pair_values(states[some], weights))
             for some in blocks_of(len(states))
         ]
         return np.concatenate(found).astype(np.float64)
 
+    def pair_values(self, states: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Compute φ(s)ᵀ w[:, c] of w [p, m_b, ...], [m, m_b, ...]; see ``keep_known``."""
+        return self.keep_known(self.basis.project(states, weights), states)
+
+    def keep_known(self, found: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """Replace numbers [m, m_b, ...] by 0 at indices of states, and actions there, of no row."""
+        if self.basis.num_states is None:
+            return found
+        known = self.known_pairs[states]
+        return np.asarray(found * known.reshape(known.shape + (1,) * (found.ndim - 2)))
+
     # --- States -----------------------------------------------------------------------------------
 
     def is_terminal(self, state: np.ndarray) -> bool:
-        """Tell whether arrival in a state [1, ...] ends episodes; dense features use regression."""
-        if isinstance(self.basis, UnitVectors):
+        """Tell whether arrival in a state [1, ...] ends episodes; vectors use regression."""
+        if self.basis.num_states is not None:
             return bool(self.ended(state)[0])
         if not self.rows.terminated.any():
             return False
@@ -330,10 +342,16 @@ class LeastSquares:
         return bool((self.features(state) @ weights)[0, 0] > 0.5)
 
     def ended(self, states: np.ndarray) -> np.ndarray:
-        """Mask of states that ended episodes and start no row, [m]; False for dense features."""
-        if not isinstance(self.basis, UnitVectors):
+        """Mask of indices of states that ended episodes and start no row, [m]; False for others."""
+        if self.basis.num_states is None:
             return np.zeros(len(states), np.bool_)
         return np.asarray(self._kinds[1][states])
+
+    def started(self, states: np.ndarray) -> np.ndarray:
+        """Mask of indices of states in which rows start, [m]; True for other observations."""
+        if self.basis.num_states is None:
+            return np.ones(len(states), np.bool_)
+        return np.asarray(self.known_pairs[states].any(axis=1))
 
     @property
     def unknown(self) -> np.ndarray:
@@ -341,23 +359,33 @@ class LeastSquares:
         return self._kinds[0]
 
     @functools.cached_property
-    def tried(self) -> np.ndarray:
+    def tried(self) -> np.ndarray | None:
         """Mask of the actions that rows took in each index of a state, [n, A]; all if none starts.
 
-        It is for unit vectors.
+        It is None for vectors and for a box.
         """
-        assert self.actions.num_actions is not None
-        tried = np.zeros((self.basis.num_features, self.actions.num_actions), np.bool_)
-        tried[self.rows.observation, self.rows.action] = True
-        return tried | ~tried.any(axis=1, keepdims=True)
+        if self.basis.num_states is None or self.actions.num_actions is None:
+            return None
+        return self.known_pairs | ~self.known_pairs.any(axis=1, keepdims=True)
+
+    @functools.cached_property
+    def known_pairs(self) -> np.ndarray:
+        """Mask of the features of actions in each index of a state that rows have, [n, m_b].
+
+        A row has the feature of its discrete action, or all features of a box.
+        """
+        assert self.basis.num_states is not None
+        found = np.zeros((self.basis.num_states, self.actions.size), np.bool_)
+        taken = slice(None) if self.actions.num_actions is None else self.recorded.action
+        found[self.recorded.observation, taken] = True
+        return found
 
     @functools.cached_property
     def _kinds(self) -> tuple[np.ndarray, np.ndarray]:
-        count = self.basis.num_features
-        started = np.bincount(self.rows.observation, minlength=count) > 0
-        reached = self.rows.next_observation[self.rows.terminated]
-        ended = (np.bincount(reached, minlength=count) > 0) & ~started
-        return ~started & ~ended, ended
+        started = self.known_pairs.any(axis=1)
+        ended = np.zeros_like(started)
+        ended[self.recorded.next_observation[self.recorded.terminated]] = True
+        return ~started & ~ended, ended & ~started
 
 
 def describe_left_out(solution: LeastSquares, name: str = "the equations take") -> list[str]:

@@ -32,9 +32,9 @@ class NearestRows:
     nearest, and goes to s'_i + 0.9 (s − s_i). With 0 and 1 in place of 0.9 these would be the
     locally constant and the locally incremental analogue of Lguensat et al. (2017): walks can leave
     the data where the policy does, but not for ever. Observations of whole numbers, or of two or
-    more axes, become s'_i. Among rows of one place a walk draws one, with the same random numbers
-    for all policies. Walks are cut once γᵗ is 0.02, or after 400 steps, and count as if they went
-    on as before.
+    more axes, become s'_i; indices in which no row starts end a walk. Among rows of one place a
+    walk draws one, with the same random numbers for all policies. Walks are cut once γᵗ is 0.02, or
+    after 400 steps, and count as if they went on as before.
 
     Distances between states are those of ``basis.coordinates``. Other discrete actions are far
     away. Each number of a box counts as much over its range as the root mean square distance of
@@ -56,6 +56,7 @@ class NearestRows:
         chosen = order[:_MOST_ROWS]
         self.basis, self.discount = basis, solution.discount
         self.rows, self.rewards = solution.recorded.at(chosen), rewards[chosen].astype(np.float64)
+        self._ends = self.rows.terminated | ~solution.started(self.rows.next_observation)
         seen = solution.recorded.observation
         first = order[episode_starts(solution.recorded)[order]][:_MOST_STARTS]
         # Walks from one state would be the same walk, with a standard error of zero.
@@ -92,7 +93,7 @@ class NearestRows:
                 at = self._order[self._begin[places] + rank]
                 found[walking] += weight * self.rewards[at]
                 weight *= self.discount
-                goes_on = ~rows.terminated[at]
+                goes_on = ~self._ends[at]
                 if moves:
                     after = rows.next_observation[at]
                     states = (after + _OFFSET_KEPT * (states - rows.observation[at]))[goes_on]

@@ -148,6 +148,10 @@ class NetworkBasis(DenseBasis):
     def num_features(self) -> int:
         return int(self.matrix.shape[1]) + 1
 
+    @property
+    def num_states(self) -> int | None:
+        return self.inputs.observed.num_states
+
     @functools.cached_property
     def program(self) -> Callable[[Any], Array]:
         """Observations [m, ...] (see ``Inputs.centred``) → features [m, p] in one compiled call."""

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from rlreps.numerics import interruptible
-from rlreps.successor.fitting.basis import DenseBasis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import DenseBasis, FourierBasis
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.products import MOST_UNKNOWNS
 
@@ -50,14 +50,17 @@ _STRETCHES = 100
 def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndarray) -> str:
     """Name indices of states [m] in which no row starts, and actions [m, k] that none takes there.
 
-    Nothing is said of states that ended episodes, since 0 is their value, or of vectors: "".
+    Nothing is said of states that ended episodes, since 0 is their value, of actions of a box, or
+    of vectors: "".
     """
-    if not isinstance(solution.basis, UnitVectors):
+    if solution.basis.num_states is None:
         return ""
     missing, unknown = [], np.unique(states[solution.unknown[states]])
     if unknown.size:
         more = f" and {unknown.size - 1:,} more" if unknown.size > 1 else ""
         missing.append(f"starts from state {unknown[0]}{more}")
+    if solution.tried is None:
+        return "".join(missing)
     row, column = np.nonzero(~solution.tried[states[:, None], actions])
     if row.size:
         pairs = np.unique([states[row], actions[row, column]], axis=1)
@@ -111,7 +114,7 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
             "all transitions have the same action, and the policy takes no other: it is the "
             "data's; collect transitions of other actions"
         )
-    if not isinstance(solution.basis, UnitVectors):
+    if solution.tried is None:
         return ""
     alone = solution.tried.sum(axis=1) == 1
     share = float(alone[solution.rows.observation].mean())
@@ -130,8 +133,9 @@ def describe_departures(solution: LeastSquares, choose: Callable[[np.ndarray], n
     judged.
     """
     basis, count = solution.basis, solution.actions.num_actions
-    if count is None or not isinstance(basis, DenseBasis):
+    if count is None or basis.num_states is not None:
         return ""
+    assert isinstance(basis, DenseBasis)
     nearest, rows = _NEAREST * count, len(solution.recorded.action)
     if rows < _FEWEST_FAR * nearest:
         return ""

@@ -14,7 +14,7 @@ from jax import Array, lax
 from rlreps.errors import warn_user
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
+from rlreps.successor.fitting.basis import Candidates, FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows, episode_starts
 from rlreps.successor.fitting.policy_checks import (
@@ -65,12 +65,12 @@ class ActionValues:
     prefers actions about whose effect the pairs agree.
 
     Attributes:
-        parts: Pairs of φ and w [p, m_b].
+        parts: Pairs of equations in φ and w [p, m_b].
         actions: Features b of the parts of actions, [g, c, m_b].
         constant: Added to the value of every action (``LeastSquares.centred``).
     """
 
-    parts: Sequence[tuple[Basis, np.ndarray]]
+    parts: Sequence[tuple[LeastSquares, np.ndarray]]
     actions: np.ndarray
     constant: float
 
@@ -81,8 +81,8 @@ class ActionValues:
     def without_constant(self, states: np.ndarray) -> np.ndarray:
         """Compute the values less ``constant``, which would round small differences away."""
         found = [
-            np.tensordot(basis.project(states, weights), self.actions, ([1], [2]))
-            for basis, weights in self.parts
+            np.tensordot(solution.pair_values(states, weights), self.actions, ([1], [2]))
+            for solution, weights in self.parts
         ]
         return np.asarray(np.min(found, axis=0))
 
@@ -119,7 +119,7 @@ class Improvement:
     def _warn_of_gain(self, one: ActionValues, rewards: np.ndarray) -> None:
         """Warn if one improvement gains less than half of what policy iteration gains on counts."""
         solution = self.solution
-        if solution.tried.size > _MOST_PAIRS:
+        if solution.known_pairs.size > _MOST_PAIRS:
             return
         seen, starts = solution.recorded.observation, episode_starts(solution.recorded)
         # A few starts may be any states.
@@ -185,7 +185,7 @@ class Improvement:
             rows.returns(functools.partial(self.greedy, values=values)) for values in (fitted, one)
         )
         after, before = float(returns.mean()), float(of_one.mean())
-        best = fitted.without_constant(rows.starts).max(axis=2).sum(axis=1)
+        best = self._of_candidates(rows.starts, fitted).max(axis=2).sum(axis=1)
         promised = float(best.mean()) + fitted.constant - constant
         ((_, weights),) = one.parts
         behaviour = solution.behaviour(rows.starts)
@@ -224,7 +224,7 @@ class Improvement:
 
     def of_weights(self, weights: np.ndarray, constant: float) -> ActionValues:
         """Return the values with weights [p, m_b] of φ, and a constant."""
-        return ActionValues([(self.solution.basis, weights)], self.candidates.weights, constant)
+        return ActionValues([(self.solution, weights)], self.candidates.weights, constant)
 
     @functools.cached_property
     def _members(self) -> list["Improvement"]:
@@ -253,11 +253,17 @@ class Improvement:
         For indices of states, actions that no row took in a state are left out: their values, less
         the constant, are 0, which would be the largest in a task with negative rewards.
         """
-        found = values.without_constant(states)
-        if isinstance(self.solution.basis, UnitVectors):
-            tried = self.solution.tried[states][:, self.candidates.actions[0]]
-            found = np.where(tried[:, None], found, -np.inf)
-        return self.candidates.best(found)
+        return self.candidates.best(self._of_candidates(states, values))
+
+    def _of_candidates(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
+        """Compute values less the constant, −∞ for actions left out, [m, g, c]."""
+        found, tried = values.without_constant(states), self._tried(states)
+        return found if tried is None else np.where(tried, found, -np.inf)
+
+    def _tried(self, states: np.ndarray) -> np.ndarray | None:
+        """Return which candidates rows took in indices of states, [m, 1, c]; None for others."""
+        tried = self.solution.tried
+        return None if tried is None else tried[states][:, None, self.candidates.actions[0]]
 
     def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).
@@ -266,6 +272,9 @@ class Improvement:
         smallest of three regressions on independently drawn features, in the targets too. The
         regressions disagree where the data are few; the smallest of them does not lead a policy
         there (Fujimoto, van Hoof & Meger 2018 take it of two networks).
+
+        For indices of states, the maximum leaves out actions that no row took in a state, and
+        nothing follows a state in which no row starts.
 
         Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
         twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. The maximum over actions picks
@@ -285,18 +294,19 @@ class Improvement:
             for line in describe_left_out(solution, "fitted Q iteration takes"):
                 warn_user(line)
         rewards, constant = solution.centred(rewards, np.mean)
-        rows = solution.rows
+        rows, reached = solution.rows, solution.rows.next_observation
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
         horizon = 1.0 / (1.0 - solution.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
         data = (
             [jnp.asarray(each.solution.features(rows.observation)) for each in members],
-            [jnp.asarray(each.solution.features(rows.next_observation)) for each in members],
+            [jnp.asarray(each.solution.features(reached)) for each in members],
             jnp.asarray(solution.taken),
             jnp.asarray(kept, jnp.float32),
-            jnp.asarray(solution.discounts, jnp.float32),
+            jnp.asarray(solution.discounts * solution.started(reached), jnp.float32),
             jnp.asarray(self.candidates.weights),
+            self._tried(reached),
             jnp.asarray(solution.kept),
             [each._left_out(rewards, kept) for each in members],
         )
@@ -312,7 +322,7 @@ class Improvement:
             )
             warn_user(line)
         parts = [
-            (member.solution.basis, np.asarray(own).T)
+            (member.solution, np.asarray(own).T)
             for member, own in zip(members, weights, strict=True)
         ]
         return ActionValues(parts, self.candidates.weights, constant)
@@ -392,6 +402,7 @@ def _fitted_q(
     rewards: Array,
     discounts: Array,
     candidates: Array,
+    tried: Array | None,
     products: Array,
     left_out: list[Array],
     low: float,
@@ -406,6 +417,8 @@ def _fitted_q(
             for reached, own in zip(following, weights, strict=True)
         ]
         values = jnp.min(jnp.stack(each), axis=0).reshape(-1, *candidates.shape[:2])
+        if tried is not None:
+            values = jnp.where(tried, values, -jnp.inf)
         greedy, best = jnp.argmax(values, axis=2), jnp.sum(jnp.max(values, axis=2), axis=1)
         targets = rewards + discounts * jnp.clip(best, low, high)
         moments = [

@@ -90,9 +90,11 @@ class SuccessorRepresentation:
 
     @property
     def behaviour_weights(self) -> np.ndarray | None:
-        """Weights of φ for E[b(a) | s], [p, m_b]; None if the user gave the policy."""
+        """Weights of φ for E[b(a) | s], [p, m_b]; None if the policy does not depend on φ."""
         behaviour = self.solution.behaviour
-        return behaviour.weights if isinstance(behaviour, EstimatedBehaviour) else None
+        if isinstance(behaviour, EstimatedBehaviour) and behaviour.basis == self.solution.basis:
+            return behaviour.weights
+        return None
 
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
         """Compute F(s, a) of all discrete actions, [m, A, d], or of given actions, [m, d].
@@ -100,7 +102,7 @@ class SuccessorRepresentation:
         ``actions`` are a, [m] (integers) or [m, k] (a box); None is every discrete action.
         """
         states, taken = self._checked_pairs(observations, actions, "F there is 0")
-        return self._at(self.solution.basis.project(states, self.factors.forward), taken)
+        return self._at(self.solution.pair_values(states, self.factors.forward), taken)
 
     def _at(self, blocks: np.ndarray, actions: np.ndarray | None) -> np.ndarray:
         """Compute Σ_c b(a)_c of blocks [m, m_b, d]: of all actions, [m, A, d], or some, [m, d]."""
@@ -121,7 +123,7 @@ class SuccessorRepresentation:
         ``goals`` are s⁺, [g, ...], observations like s. Actions must be discrete.
         """
         states, _ = self._checked_pairs(observations, None, "densities from there are 0")
-        forward = self.solution.basis.project(states, self.factors.forward)
+        forward = self.solution.pair_values(states, self.factors.forward)
         measure: np.ndarray = np.einsum("mad,gd->mag", forward, self.backward(goals))
         return measure
 
@@ -213,7 +215,7 @@ class SuccessorRepresentation:
         """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m]."""
         weights = self._of(task).weights
         states, taken = self._checked_pairs(observations, actions, "values there mean nothing")
-        found = self._at(self.solution.basis.project(states, weights)[:, :, None], taken)[..., 0]
+        found = self._at(self.solution.pair_values(states, weights)[:, :, None], taken)[..., 0]
         return found + np.float64(task.constant)
 
     def values(self, observations: Any, task: Task) -> np.ndarray:
@@ -229,19 +231,20 @@ class SuccessorRepresentation:
 
         Args:
             task: The reward.
-            improvements: 1 is greedy on the values of the data's policy. For indices of states, k
-                adds k − 1 steps of policy iteration, and None iterates until the policy stops
-                changing. Otherwise, any value but 1 runs fitted Q iteration to its end.
+            improvements: 1 is greedy on the values of the data's policy. For counted indices of
+                states (method ``least_squares``), k adds k − 1 steps of policy iteration, and None
+                iterates until the policy stops changing. Otherwise, any value but 1 runs fitted Q
+                iteration to its end.
 
         Warns:
             FitWarning: If the data do not distinguish actions; if rewards are hardly more than
                 costs of actions; if all rows have the same action, or more than half of them start
                 in states (indices) in which only one was tried; if the values of the data's policy
-                are too inexact for one improvement (vectors); or if
-                fitted Q iteration diverges, leaves rows out, or ends with a policy that, by the
-                nearest rows, is worse than one improvement, which then replaces it, or misses more
-                than two fifths of the gain that its own values promise, or that leaves the data; or
-                if the policy takes actions that the nearest rows do not have (vectors).
+                are too inexact for one improvement (vectors); or if fitted Q iteration diverges,
+                leaves rows out, or ends with a policy that, by the nearest rows, is worse than one
+                improvement, which then replaces it, or misses more than two fifths of the gain that
+                its own values promise, or that leaves the data; or if the policy takes actions that
+                the nearest rows do not have (vectors).
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 
@@ -408,4 +411,5 @@ class SuccessorRepresentation:
         else:
             blocks, found = solution.basis.projections(states, weights, self.behaviour_weights)
             policy = to_probabilities(found, self.observed.num_actions)
-        return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
+        known = solution.keep_known(blocks, states)
+        return np.asarray(np.einsum("mc...,mc->m...", known, policy))

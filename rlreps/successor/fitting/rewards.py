@@ -9,7 +9,7 @@ import numpy as np
 from rlreps.errors import require, warn_user
 from rlreps.numerics import bytes_of, effective_number, hash_rows
 from rlreps.subspace.ridge import ridge_by_leave_one_out
-from rlreps.successor.fitting.basis import FourierBasis, UnitVectors, blocks_of
+from rlreps.successor.fitting.basis import FourierBasis, blocks_of
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
 
@@ -68,7 +68,8 @@ def sampled_task(
     require(len(samples) >= 1, "at least one reward", len(samples))
     values = check_finite("rewards", rewards, len(samples))
     if np.array_equal(samples, reached):
-        if isinstance(solution.basis, UnitVectors) and _unexplained(solution, values) > _OF_OTHERS:
+        indices = solution.basis.num_states is not None
+        if indices and _unexplained(solution, values) > _OF_OTHERS:
             warn_user(
                 "state, action and next state explain less than 2% of the variance of rewards: "
                 "they are rewards of other rows, or noise"
@@ -170,14 +171,14 @@ def arrivals(solution: LeastSquares, goal: np.ndarray) -> tuple[int | None, np.n
     """Return how many recorded rows reach a goal [1, ...], and the reward of arriving, [N].
 
     The values of this reward are the density m at the goal. For indices of states, the reward
-    is N / (number of arrivals) on arrival; for dense features it is φ(s')ᵀ G⁻¹ φ(goal).
+    is N / (number of arrivals) on arrival; for others it is φ(s')ᵀ G⁻¹ φ(goal).
 
     For random Fourier features, a row reaches the goal if its kernel with the goal is at least
     0.95: it is then within a third of the kernel's width. Features of networks have no kernel,
     and the number of rows is None.
     """
     reached = solution.recorded.next_observation
-    if isinstance(solution.basis, UnitVectors):
+    if solution.basis.num_states is not None:
         there = reached == goal[0]
         return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
     count = None

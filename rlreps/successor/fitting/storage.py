@@ -36,7 +36,8 @@ def write(
     if solution.chosen is not None:
         arrays["chosen"] = solution.chosen
     if isinstance(solution.behaviour, EstimatedBehaviour):
-        arrays["behaviour"] = solution.behaviour.weights
+        on_basis = solution.behaviour.basis == solution.basis
+        arrays["behaviour" if on_basis else "counted_behaviour"] = solution.behaviour.weights
     basis = solution.basis
     if isinstance(basis, NetworkBasis):
         arrays |= basis.arrays()
@@ -81,7 +82,10 @@ def read(
     else:
         basis = FourierBasis(*(arrays[f.name] for f in dataclasses.fields(FourierBasis)))
     policy: Behaviour
-    if behaviour is None:
+    if behaviour is None and "counted_behaviour" in arrays:
+        weights = arrays["counted_behaviour"]
+        policy = EstimatedBehaviour(UnitVectors(len(weights)), weights, observed.num_actions)
+    elif behaviour is None:
         policy = EstimatedBehaviour(basis, arrays["behaviour"], observed.num_actions)
     else:
         assert observed.num_actions is not None  # ``Fit.check`` refuses a function for a box.

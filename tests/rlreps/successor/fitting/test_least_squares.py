@@ -236,15 +236,16 @@ def test_draws_of_features_share_their_targets(dense):
     rewards = np.sin(rows.next_observation[:, 0]).astype(np.float64)
     solution = LeastSquares(few, dense.actions, rows, 0.1, 1e-6, dense.behaviour)
     found = Improvement(solution).fitted_q_iteration(rewards)
-    assert len({basis.phases.tobytes() for basis, _ in found.parts}) == 3
+    assert len({other.basis.phases.tobytes() for other, _ in found.parts}) == 3
     constant = 0.0 if rows.terminated.any() else rewards.mean()
     targets = rewards = rewards - constant
     taken = np.eye(2)[rows.action]
     for _ in range(2):
         values = []
-        for basis, _ in found.parts:
+        for other, _ in found.parts:
             here, there = (
-                basis.apply(s).astype(float) for s in (rows.observation, rows.next_observation)
+                other.basis.apply(s).astype(float)
+                for s in (rows.observation, rows.next_observation)
             )
             pairs = np.einsum("na,np->nap", taken, here).reshape(len(taken), -1)
             gram = pairs.T @ pairs / len(pairs) + 1e-5 * np.eye(pairs.shape[1])

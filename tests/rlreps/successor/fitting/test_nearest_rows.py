@@ -169,7 +169,7 @@ def test_one_improvement_replaces_worse_values_of_fitted_q_iteration(line, sign,
     improved = Improvement(line)
     one = improved.of_weights(line.values(rewards[:, None])[:, :, 0], 0.0)
     monkeypatch.setattr(Improvement, "fitted_q_iteration", lambda self, rewards: fitted)
-    fitted = ActionValues([(line.basis, sign * one.parts[0][1])], one.actions, 0.0)
+    fitted = ActionValues([(line, sign * one.parts[0][1])], one.actions, 0.0)
     if sign > 0.0:
         assert improved.values(one, rewards, None) is fitted
         return

@@ -4,6 +4,7 @@ import dataclasses
 import pickle
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from rlreps.subspace import PrincipalSubspace
 from rlreps.successor import SuccessorRepresentation, Task, Transitions, fit
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting import least_squares
+from rlreps.successor.fitting.behaviour import EstimatedBehaviour
 from rlreps.successor.fitting.least_squares import Steps
 from rlreps.successor.fitting.rewards import rewarded_task
 from rlreps.successor.fitting.transitions import as_transitions
@@ -22,6 +24,9 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 
 QUICK = {"steps": 2, "rows": 8}
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
+on_indices = pytest.mark.parametrize(
+    "method", [{}, {"method": "td", **QUICK}], ids=["counts", "td"]
+)
 few_arrivals = pytest.mark.filterwarnings("ignore:.*transitions reach(es)? the goal")
 
 
@@ -295,7 +300,8 @@ def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
 
 
 @pytest.mark.filterwarnings("ignore:in .*% of the data's states the policy takes an action")
-def test_actions_that_no_row_took_count_for_nothing():
+@on_indices
+def test_actions_that_no_row_took_count_for_nothing(method):
     # A ring of six states; the third action is never taken, and the second never in state 0.
     rng = np.random.default_rng(0)
     states, action = [0], []
@@ -309,7 +315,7 @@ def test_actions_that_no_row_took_count_for_nothing():
         dataclasses.replace(as_transitions([s[:-1], taken, s[1:], ends, ends]), num_actions=3)
         for s in (seen, places)
     )
-    rep = fit(counted, num_features=4, discount=0.8)
+    rep = fit(counted, num_features=4, discount=0.8, **method)
     task = rep.task(np.arange(6), [-1.0, -1.0, -2.0, -3.0, -2.0, -1.0])
     # The policy of the data takes the first action in state 0.
     start = np.array([0])
@@ -340,6 +346,94 @@ def test_actions_that_no_row_took_count_for_nothing():
         assert (rep.policy(task, improvements)(places) < 2).all()
 
 
+def seventh(seed=0, rows=3_000):
+    """Steps along states 0 to 4; 4 ends episodes, 5 ends records, and no row has 6.
+
+    Actions are a step back, a step on, and, in state 0 alone, one that stays or leads to 5.
+    """
+    rng, state, found = np.random.default_rng(seed), 0, []
+    for _ in range(rows):
+        action = int(rng.integers(3 if state == 0 else 2))
+        after = 5 if action == 2 and rng.random() < 0.2 else max(0, state + (-1, 1, 0)[action])
+        found.append((state, action, after, after == 4, after == 5 or rng.random() < 0.05))
+        state = int(rng.integers(4)) if any(found[-1][3:]) else after
+    before, action, after, ended, cut = map(np.array, zip(*found, strict=True))
+    given = {"terminated": ended, "truncated": cut & ~ended, "num_states": 7}
+    return Transitions(observation=before, action=action, next_observation=after, **given)
+
+
+# States 4 to 6 have features of states in which rows start, so that values there are extrapolated.
+ALIKE = FunctionEncoder(
+    lambda key: jax.random.normal(key, (4, 3)),
+    lambda params, seen: seen @ jnp.eye(4)[jnp.array([0, 1, 2, 3, 2, 0, 1])] @ params,
+)
+
+
+@pytest.mark.filterwarnings("ignore:no row starts in 17% of the states reached")
+@pytest.mark.parametrize("behaviour", ["estimated", "uniform"])
+@pytest.mark.parametrize("method", [{}, {"encoder": ALIKE, **QUICK}], ids=["counts", "td"])
+def test_indices_are_counted_whatever_the_features(method, behaviour):
+    data, gamma = seventh(), 0.9
+    rep = fit(data, num_features=1, discount=gamma, behaviour=behaviour, **method)
+    task = rep.task(data.next_observation, -np.ones(len(data)))
+    # The counted model, in which pairs that no row has are worth 0.
+    counts = np.zeros((7, 3, 7))
+    np.add.at(counts, (data.observation, data.action, data.next_observation), 1.0)
+    tried = counts.sum(axis=2)
+    model = counts / np.maximum(tried, 1.0)[:, :, None]
+    shares = tried / np.maximum(tried.sum(axis=1, keepdims=True), 1.0)
+    policy = shares if behaviour == "estimated" else np.full((7, 3), 1 / 3)
+    if behaviour == "estimated":
+        np.testing.assert_allclose(rep.probabilities(np.arange(4)), policy[:4], rtol=1e-6)
+
+    def solved(policy):
+        values = np.zeros((7, 3))
+        for _ in range(300):
+            values = (tried > 0) * (gamma * model @ (policy * values).sum(axis=1) - 1.0)
+        return values
+
+    expected, states = solved(policy), np.arange(7)
+    close = {"rtol": 1e-3, "atol": 1e-3}
+    with pytest.warns(FitWarning, match="no transition starts from state 5 and 1 more or takes"):
+        np.testing.assert_allclose(rep.action_values(states, task), expected, **close)
+    with pytest.warns(FitWarning, match="no transition starts from state 5 and 1 more, so"):
+        values = rep.values(states, task)
+    np.testing.assert_allclose(values, (policy * expected).sum(axis=1), **close)
+    np.testing.assert_array_equal(values[4:], 0.0)
+    with pytest.warns(FitWarning, match="no transition starts from state 5"):
+        np.testing.assert_array_equal(rep.features(states)[4:], 0.0)
+    arrivals = (data.next_observation == 4) * len(data) / (data.next_observation == 4).sum()
+    np.testing.assert_array_equal(rep.goal(4).rewards, arrivals)
+    if behaviour == "uniform":
+        return
+    # The best policy of these pairs goes on: in state 0 the third action may end the costs.
+    best = np.eye(3)[np.where(tried > 0, expected, -np.inf).argmax(axis=1)]
+    for _ in range(9):
+        best = np.eye(3)[np.where(tried > 0, solved(best), -np.inf).argmax(axis=1)]
+    improved = rep.improved_values(task, None)(states)[:, 0]
+    np.testing.assert_allclose(improved, solved(best), rtol=0.02, atol=1e-2)
+    np.testing.assert_array_equal(rep.policy(task, None)(states[:4]), best[:4].argmax(axis=1))
+
+
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
+def test_unknown_indices_are_named_for_actions_of_a_box():
+    data = seventh()
+    box = dataclasses.replace(data, action=np.float32(data.action[:, None]), num_actions=None)
+    rep, states = fit(box, num_features=3, discount=0.9, method="td", **QUICK), np.arange(7)
+    task = rep.task(data.next_observation, -np.ones(len(data)))
+    shares = np.array([box.action[box.observation == s].mean() for s in range(4)]) - 1.0
+    np.testing.assert_allclose(rep.solution.behaviour(states[:4])[:, 1], shares, rtol=1e-4)
+    for call in (
+        rep.features,
+        lambda seen: rep.values(seen, task),
+        lambda seen: rep.action_values(seen, task, np.full((7, 1), 0.5)),
+        lambda seen: rep.improved_values(task, None)(seen)[:, 0],
+    ):
+        np.testing.assert_array_equal(call(states)[4:], 0.0)
+    with pytest.warns(FitWarning, match="no transition starts from state 5 and 1 more, so act"):
+        rep.policy(task)(states)
+
+
 ALONE = {  # (state, action) → whether the data have it, vectors or not, and what is said.
     "one for each state": (lambda s, a: a == s % 2, False, "100% of the transitions start in"),
     "one in four of five": (lambda s, a: (a == 0) | (s == 4), False, "67% of the transitions st"),
@@ -349,8 +443,9 @@ ALONE = {  # (state, action) → whether the data have it, vectors or not, and w
 }
 
 
+@on_indices
 @pytest.mark.parametrize("kind", ALONE)
-def test_policies_of_data_that_tried_one_action_are_warned_of(kind, corridor):
+def test_policies_of_data_that_tried_one_action_are_warned_of(kind, method, corridor):
     has, dense, said = ALONE[kind]
     data = corridor.transitions()
     rows = [data.observation, data.action, data.next_observation, data.terminated, data.truncated]
@@ -358,7 +453,8 @@ def test_policies_of_data_that_tried_one_action_are_warned_of(kind, corridor):
     before, action, after, *ends = (column[kept] for column in rows)
     if dense:
         before, after = (np.float32(column)[:, None] for column in (before, after))
-    rep = fit(as_transitions([before, action, after, *ends]), num_features=2, discount=0.8)
+    data = as_transitions([before, action, after, *ends])
+    rep = fit(data, num_features=2, discount=0.8, **method)
     task = rep.task(reward=lambda seen: np.float32(seen).reshape(len(seen)))
     rep.values(before, task)  # Silent.
     if said is None:
@@ -465,8 +561,9 @@ def line(seed, steps=15_000):
     return as_transitions([*map(np.array, zip(*rows, strict=True))])
 
 
-def test_the_potential_of_a_terminal_goal_follows_the_way_there():
-    rep = fit(line(0), num_features=8)
+@on_indices
+def test_the_potential_of_a_terminal_goal_follows_the_way_there(method):
+    rep = fit(line(0), num_features=8, **method)
     potential = rep.potential(11)(np.arange(12))
     assert spearmanr(potential, np.arange(12)).statistic >= 0.95
     # In steps: 0 next to the goal, where its density is largest, and no distance of features.
@@ -496,8 +593,10 @@ def test_a_goal_of_vectors_that_ends_episodes_is_named():
     assert arriving.rewards.any()
 
 
-def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
-    rep = fit(dataclasses.replace(corridor.transitions(), num_states=8), num_features=3)
+@on_indices
+def test_states_and_goals_that_the_data_hardly_know_are_named(method, corridor):
+    data = dataclasses.replace(corridor.transitions(), num_states=8)
+    rep = fit(data, num_features=3, **method)
     costs = rep.task(np.arange(5), -np.arange(1.0, 6.0))
     for call in (
         rep.features,
@@ -658,6 +757,7 @@ METHODS = {
     "left out": {},
     "box": {"max_features": 8},
     "td": {"method": "td", "encoder": FourierMLP(hidden=(8,), frequencies=1), **QUICK},
+    "td, indices": {"method": "td", **QUICK},
     "td, box": {"method": "td", "encoder": FourierMLP(hidden=(8,), frequencies=1), **QUICK},
 }
 
@@ -673,7 +773,8 @@ METHODS = {
 @pytest.mark.parametrize("method", METHODS)
 def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "MOST_ROWS", 30 if method == "left out" else 100)
-    data = corridor.transitions() if method == "counts" else walk(continuous="box" in method)
+    indices = method in ("counts", "td, indices")
+    data = corridor.transitions() if indices else walk(continuous="box" in method)
     rep = fit(data, num_features=3, **METHODS[method])
     for _ in range(2):
         rep.save(tmp_path / "rep")
@@ -704,6 +805,18 @@ def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path, monkey
     (tmp_path / "rep" / "representation.npz").unlink()
     with pytest.raises(InputError, match=r"got no file .*representation\.npz; fit again"):
         SuccessorRepresentation.load(tmp_path / "rep")
+
+
+def test_policies_that_were_regressed_on_features_of_indices_are_loaded(corridor, tmp_path):
+    rep = fit(corridor.transitions(), num_features=3, method="td", **QUICK)
+    basis, states = rep.solution.basis, np.arange(5)
+    weights = np.random.default_rng(0).random((basis.num_features, 2), np.float32)
+    before = EstimatedBehaviour(basis, weights, 2)  # As before counts.
+    rep = dataclasses.replace(rep, solution=dataclasses.replace(rep.solution, behaviour=before))
+    rep.save(tmp_path / "rep")
+    again = SuccessorRepresentation.load(tmp_path / "rep")
+    np.testing.assert_array_equal(again.probabilities(states), before(states))
+    np.testing.assert_array_equal(again.features(states), rep.features(states))
 
 
 def even(observations):
