@@ -15,6 +15,11 @@ _AUTORESETS = 0.75
 """Rows that start in terminal states are resets if this share of the terminations has such a row.
 The other terminations are the last rows of copies of an environment."""
 
+_MOST_SPARSE = 100_000
+"""Largest number of states that may be more than ``_SPARSE`` times the rows, if nobody gave it."""
+_SPARSE = 10
+_NUMBERED = "number labels by np.unique(labels, return_inverse=True)"
+
 _SPACING = 1e-5
 """Single precision serves while its spacing is at most this share of a coordinate's range."""
 
@@ -113,6 +118,12 @@ def _states_counted(given: int | None, states: list[np.ndarray]) -> int | None:
     most = max(int(array.max()) for array in states)
     require(least >= 0, "indices of states >= 0", least)
     count = most + 1 if given is None else given
+    allowed = max(_MOST_SPARSE, _SPARSE * len(states[0]))
+    if given is None and count > allowed:
+        raise InputError(
+            f"expected num_states or indices of states in [0, {allowed:,}), got {most:,}: "
+            f"{_NUMBERED}"
+        )
     require(most < count, f"indices of states in [0, {count})", most)
     return count
 
@@ -185,7 +196,8 @@ def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
 def _numbers(name: str, values: Any) -> np.ndarray:
     """Check an array of numbers; floats keep at most double precision."""
     array = np.asarray(values)
-    require(array.dtype.kind in "iubf", f"{name} of numbers in one array", array.dtype.name)
+    numbers = f"{name} of numbers in one array ({_NUMBERED})"
+    require(array.dtype.kind in "iubf", numbers, array.dtype.name)
     if array.dtype.kind == "f":
         require(bool(np.isfinite(array).all()), f"finite numbers in {name}", "NaN or infinity")
         single = f"numbers in {name} that single precision holds"

@@ -70,6 +70,12 @@ def test_without_truncations_a_jump_ends_an_episode():
 
 REFUSED = {
     r"indices of states in \[0, 3\), got 6": {**PLACES, "num_states": 3},
+    r"num_states or indices of states in \[0, 100,000\), got 600,000: number labels by np.uni": {
+        name: 100_000 * places for name, places in PLACES.items()
+    },
+    r"observation of numbers in one array \(number labels by np.unique.*\), got 'str32'": {
+        "observation": np.array(list("abcdef"))
+    },
     "num_states.* got 9.5": {**PLACES, "num_states": 9.5},
     "num_actions.* got 2.7": {"num_actions": 2.7},
     "num_actions.* got '2'": {"num_actions": "2"},
