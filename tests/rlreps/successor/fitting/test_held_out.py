@@ -345,7 +345,9 @@ def test_sums_that_hardly_vary_are_compared_with_their_size():
     assert found.lines()[0] == "R² on held-out episodes: unknown, sums hardly vary"
     assert 0.0 < found.missed < 1e-3
     bad = measured(data, ridge=10.0, rank=1).warnings()
-    assert re.search(r"values are far off the returns: errors on held-out episodes are 9\d%", bad[0])
+    assert re.search(
+        r"values are far off the returns: errors on held-out episodes are 9\d%", bad[0]
+    )
 
 
 @pytest.mark.integration
