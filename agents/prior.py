@@ -109,7 +109,8 @@ def prior_of(
     taken = np.unique(rows.action)
     require(len(taken) == count, f"transitions with all {count} actions", taken.tolist())
     values = representation.improved_values(task, improvements)
-    found, shift = values.parts, shift + scale * values.constant
+    found = [(solution.basis, weights) for solution, weights in values.parts]
+    shift += scale * values.constant
     discount = np.float32(representation.config.discount)
     basis = found[0][0]
     if isinstance(basis, UnitVectors):

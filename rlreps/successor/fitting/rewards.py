@@ -122,7 +122,9 @@ def _unexplained(solution: LeastSquares, rewards: np.ndarray) -> float:
     Rows without two others that are equal do not count. The result is 0 with fewer than a thousand
     other rows.
     """
-    numbers = [np.unique(column, return_inverse=True)[1] for column in solution.recorded[:3]]
+    numbers = [
+        np.unique(hash_rows(column), return_inverse=True)[1] for column in solution.recorded[:3]
+    ]
     first = np.unique(numbers[0] * len(rewards) + numbers[1], return_inverse=True)[1]
     pairs = first * len(rewards) + numbers[2]
     _, kind, counts = np.unique(pairs, return_inverse=True, return_counts=True)
