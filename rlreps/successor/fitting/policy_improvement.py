@@ -48,6 +48,8 @@ _HALF = 0.5
 """Share of the gain of policy iteration below which the policy of one improvement is bad."""
 _MOST_PAIRS = 20_000
 """Largest number of states times actions for which policy iteration judges one improvement."""
+_MOST_COUNTED = 200_000
+"""Largest number of rows for which it does."""
 _MOST_STATES = 20_000
 """Largest number of states that judge it: those in which episodes start."""
 _MOST_NUMBERS = 500_000_000
@@ -119,7 +121,7 @@ class Improvement:
     def _warn_of_gain(self, one: ActionValues, rewards: np.ndarray) -> None:
         """Warn if one improvement gains less than half of what policy iteration gains on counts."""
         solution = self.solution
-        if solution.known_pairs.size > _MOST_PAIRS:
+        if solution.known_pairs.size > _MOST_PAIRS or len(rewards) > _MOST_COUNTED:
             return
         seen, starts = solution.recorded.observation, episode_starts(solution.recorded)
         # A few starts may be any states.

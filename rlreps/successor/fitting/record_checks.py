@@ -22,7 +22,7 @@ _MOST_FEATURES = 2_000
 """Largest number of features of state and action together."""
 _MOST_PARTS = 100
 """Largest number of features of an action."""
-_MOST_COUNTED_ROWS = 200_000
+_MOST_COUNTED_ROWS = 100_000
 _CUMULANTS = 16
 
 _LEFT = 0.01
@@ -37,6 +37,8 @@ _UNFORESEEN = 0.5
 """Share of the variance of actions that the state leaves if they tell little of it."""
 
 _STRETCH = 100
+_NARROW = 100
+"""Largest number of numbers of which a row is hashed by multiplication."""
 _REPEATED = 0.1
 """Share of the rows in stretches that occur twice, from which held-out rows are copies."""
 
@@ -184,6 +186,16 @@ def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator
     return _Judge(functools.cache(left), 0.9, 0.75)
 
 
+def _hashed(column: np.ndarray) -> np.ndarray:
+    """Hash each row of a column [N, ...], [N] (uint64)."""
+    rows = np.ascontiguousarray(column).reshape(len(column), -1)
+    if rows.shape[1] > _NARROW:
+        return hash_rows(column).view(np.uint64)
+    words = rows.view(f"u{rows.itemsize}").astype(np.uint64)
+    factors = np.random.default_rng(0).integers(2**64, size=words.shape[1], dtype=np.uint64)
+    return np.asarray((words * (factors | np.uint64(1))).sum(axis=1))
+
+
 def _describe_copies(data: Transitions) -> str:
     """Say how many rows lie in stretches of a hundred rows that occur more than once."""
     if len(data) < 2 * _STRETCH:
@@ -193,8 +205,7 @@ def _describe_copies(data: Transitions) -> str:
     base = np.uint64(6364136223846793005)
     with np.errstate(over="ignore"):
         hashes = sum(
-            np.uint64(2 * place + 1) * hash_rows(column).view(np.uint64)
-            for place, column in enumerate(columns)
+            np.uint64(2 * place + 1) * _hashed(column) for place, column in enumerate(columns)
         )
         if len(np.unique(hashes)) < _STRETCH:
             return ""  # Few rows that recur make equal stretches by themselves.
