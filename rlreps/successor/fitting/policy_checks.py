@@ -35,8 +35,9 @@ _MOST_PREDICTABLE = 0.35
 0.37, and a seventh, which is told that its reward is rare, 0.32."""
 _LEFT_TO_STATES = 0.01
 """Share of the variance of rewards that actions leave, below which states do not matter."""
-_NEAREST = 5
-"""Number of nearest rows for each action, one of which has an action that was tried in a state."""
+_NEAREST = (60, 5)
+"""Number of nearest rows, one of which has an action that was tried: at least, and for each action.
+An action with a local share of 5 % is missing from sixty rows with a chance of 0.05."""
 _FEWEST_FAR = 10
 """The nearest rows are at most one row in so many."""
 _MOST_ASKED = 1_000
@@ -136,7 +137,7 @@ def describe_departures(solution: LeastSquares, choose: Callable[[np.ndarray], n
     if count is None or basis.num_states is not None:
         return ""
     assert isinstance(basis, DenseBasis)
-    nearest, rows = _NEAREST * count, len(solution.recorded.action)
+    nearest, rows = max(_NEAREST[0], _NEAREST[1] * count), len(solution.recorded.action)
     if rows < _FEWEST_FAR * nearest:
         return ""
     some = np.random.default_rng(0).permutation(rows)[:_MOST_JUDGED]
@@ -150,8 +151,8 @@ def describe_departures(solution: LeastSquares, choose: Callable[[np.ndarray], n
         return ""
     return (
         f"in {share:.0%} of the data's states the policy takes an action that none of the "
-        f"{nearest} nearest rows has: its values are extrapolated; collect transitions of other "
-        "actions, such as random ones"
+        f"{nearest} nearest rows has: its values may be extrapolated; collect transitions of "
+        "other actions, such as random ones"
     )
 
 

@@ -46,6 +46,7 @@ _MOST_MISSED = 0.4
 """Share of the promised gain that a policy may miss on the nearest rows; good ones miss 0.2."""
 _HALF = 0.5
 """Share of the gain of policy iteration below which the policy of one improvement is bad."""
+_ROUNDING = 1e-6
 _MOST_PAIRS = 20_000
 """Largest number of states times actions for which policy iteration judges one improvement."""
 _MOST_COUNTED = 200_000
@@ -139,10 +140,11 @@ class Improvement:
             for values, policy in zip((self.values(one, rewards, 2), best), policies, strict=True)
         )
         data = mean(one, solution.behaviour(states))
-        if first - data < _HALF * (last - data):
+        rounding = _ROUNDING * max(abs(data), abs(last))
+        if last - data > rounding and first - data < _HALF * (last - data):
             warn_user(
                 f"one improvement gains {(first - data) / (last - data):.0%} of what "
-                "improvements=None gains in the counted model: use improvements=None"
+                "improvements=None gains over the data's policy in the counted model: use that"
             )
 
     @functools.cached_property

@@ -1,7 +1,8 @@
 """Tell whether rows of a record belong together, by how well they predict the next observation.
 
 A row is compared with its neighbours: their actions, the observation before, and the half of the
-record. None of them helps to predict the next observation if it depends on state and action alone.
+record. If the next observation depends on state and action alone, none of them helps to predict it,
+but the action after, which a policy may choose by the next observation.
 """
 
 import dataclasses
@@ -18,9 +19,9 @@ from rlreps.successor.fitting.transitions import Transitions
 _FEWEST_ROWS = 1_000
 _REMEMBERING = 100
 """Number of features of the state beside which neighbours are judged; fewer with many actions."""
-_MOST_FEATURES = 2_000
-"""Largest number of features of state and action together."""
-_MOST_PARTS = 100
+_MOST_FEATURES = 1_000
+"""Largest number of features of state and action together; each half of the record has its own."""
+_MOST_PARTS = 50
 """Largest number of features of an action."""
 _MOST_COUNTED_ROWS = 100_000
 _CUMULANTS = 16
@@ -33,10 +34,16 @@ _MEMORY = 0.5
 """Share of the error of state and action that the row before leaves if they hide something."""
 _USELESS = 0.97
 """Share of the error without actions that the row's own action leaves if it tells nothing."""
-_UNFORESEEN = 0.5
-"""Share of the variance of actions that the state leaves if they tell little of it."""
+_MORE_THAN_POLICY = 1.5
+"""A policy that chooses the action after by the next observation explains a share of the variance
+of actions. The action then explains hardly more of the next observation than this share."""
 
-_STRETCH = 100
+_FEWEST_STRETCH, _STRETCHES = 100, 20
+"""A stretch is one of so many equal parts of the record, and has at least a hundred rows."""
+_DIFFERENT = 0.25
+"""Share of different rows in a stretch; with fewer, the world itself may repeat it."""
+_ASKED = 50
+"""Number of stretches of which different rows are counted."""
 _NARROW = 100
 """Largest number of numbers of which a row is hashed by multiplication."""
 _REPEATED = 0.1
@@ -88,9 +95,9 @@ def _describe_left(judge: _Judge) -> str:
     own, before = left("own"), left("before")
     none, after = left("none"), np.inf
     least = min(own, none)
-    # A policy's next action may tell the state that was reached.
-    if own > _USELESS * none and left("policy") > _UNFORESEEN:
-        after = left("after")
+    if own > _USELESS * none and least > _LEFT:
+        told = 1.0 - left("after") / least
+        after = left("after") if told > _MORE_THAN_POLICY * (1.0 - left("policy")) else np.inf
     if own > _HIDING and left("memory") < _MEMORY * min(own, before):
         return (
             "the row before a row predicts the next observation better: observations lack a part "
@@ -153,6 +160,7 @@ def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator
     states, reached = np.unique(data.next_observation[rows], return_inverse=True)
     signs = np.sign(generator.normal(size=(len(states), _CUMULANTS)))[reached]
     before, own, after = (data.action[rows + step] for step in (-1, 0, 1))
+    kinds_of_actions = np.sign(generator.normal(size=(int(after.max()) + 1, _CUMULANTS)))
     state, halves = data.observation[rows], rows > np.median(rows)
     beside = {
         "own": (own,),
@@ -176,7 +184,7 @@ def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator
     def left(name: str) -> float:
         targets = signs
         if name == "policy":
-            targets = np.eye(int(after.max()) + 1)[after]
+            targets = kinds_of_actions[after]
             found = means(targets, targets.mean(axis=0), reached)
         else:
             found = of_state if name == "none" else means(signs, of_state, state, *beside[name])
@@ -197,8 +205,9 @@ def _hashed(column: np.ndarray) -> np.ndarray:
 
 
 def _describe_copies(data: Transitions) -> str:
-    """Say how many rows lie in stretches of a hundred rows that occur more than once."""
-    if len(data) < 2 * _STRETCH:
+    """Say how many rows lie in stretches that occur more than once."""
+    size = max(_FEWEST_STRETCH, len(data) // _STRETCHES)
+    if len(data) < 2 * size:
         return ""
     columns = (data.observation, data.action, data.next_observation)
     # Equal stretches have equal sums Σ_i h_{t+i} Bⁱ modulo 2⁶⁴, which prefix sums give.
@@ -207,22 +216,24 @@ def _describe_copies(data: Transitions) -> str:
         hashes = sum(
             np.uint64(2 * place + 1) * _hashed(column) for place, column in enumerate(columns)
         )
-        if len(np.unique(hashes)) < _STRETCH:
-            return ""  # Few rows that recur make equal stretches by themselves.
         powers = np.cumprod(np.append(np.uint64(1), np.full(len(data), base)))
         sums = np.append(np.uint64(0), np.cumsum(hashes * powers[:-1]))
         inverse = np.uint64(pow(int(base), -1, 2**64))
         undone = np.cumprod(np.append(np.uint64(1), np.full(len(data), inverse)))
-        stretches = (sums[_STRETCH:] - sums[:-_STRETCH]) * undone[: len(data) - _STRETCH + 1]
+        stretches = (sums[size:] - sums[:-size]) * undone[: len(data) - size + 1]
     _, kind, counts = np.unique(stretches, return_inverse=True, return_counts=True)
     again = np.zeros(len(data) + 1, np.int64)
     starts = np.flatnonzero(counts[kind] > 1)
     np.add.at(again, starts, 1)
-    np.add.at(again, starts + _STRETCH, -1)
+    np.add.at(again, starts + size, -1)
     share = float((np.cumsum(again[:-1]) > 0).mean())
     if share <= _REPEATED:
         return ""
+    few = np.random.default_rng(0).permutation(starts)[:_ASKED]
+    different = [len(np.unique(hashes[start : start + size])) / size for start in few]
+    if np.median(different) < _DIFFERENT:
+        return ""
     return (
-        f"{share:.0%} of the rows are in stretches of {_STRETCH} rows that occur more than once: "
+        f"{share:.0%} of the rows are in stretches of {size:,} rows that occur more than once: "
         "the quality is measured on copies of fitted rows; leave out what was joined twice"
     )

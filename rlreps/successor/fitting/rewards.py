@@ -25,8 +25,9 @@ _RARE = 0.05
 _RECUR = 10
 """Mean number of rows of a state and action from which equal outcomes rule chance out."""
 
-_OF_OTHERS = 0.98
-"""Share of the variance of rewards that equal transitions leave if these say nothing of them."""
+_PERMUTATIONS, _DEVIATIONS = 40, 3.0
+"""Rewards of rows depend on them if they explain more than so many permutations of the rewards, by
+so many standard deviations."""
 _FEWEST_EQUAL = 1_000
 """Smallest number of rows from whose equals this share is computed."""
 
@@ -69,9 +70,9 @@ def sampled_task(
     values = check_finite("rewards", rewards, len(samples))
     if np.array_equal(samples, reached):
         indices = solution.basis.num_states is not None
-        if indices and _unexplained(solution, values) > _OF_OTHERS:
+        if indices and _independent(solution, values):
             warn_user(
-                "state, action and next state explain less than 2% of the variance of rewards: "
+                "rewards do not depend on state, action and next state, as far as the rows tell: "
                 "they are rewards of other rows, or noise"
             )
         return rewarded_task(solution, values)
@@ -116,11 +117,10 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
     return Task(solution, rewards)
 
 
-def _unexplained(solution: LeastSquares, rewards: np.ndarray) -> float:
-    """Return the share of the variance of rewards [N] within states, actions and next states.
+def _independent(solution: LeastSquares, rewards: np.ndarray) -> bool:
+    """Tell whether state, action and next state explain rewards [N] no better than those of others.
 
-    Rows without two others that are equal do not count. The result is 0 with fewer than a thousand
-    other rows.
+    Rows that are not one of three equal ones do not count, and fewer than a thousand tell nothing.
     """
     numbers = [
         np.unique(hash_rows(column), return_inverse=True)[1] for column in solution.recorded[:3]
@@ -131,10 +131,16 @@ def _unexplained(solution: LeastSquares, rewards: np.ndarray) -> float:
     counts = counts[kind]
     known = counts > 2
     if known.sum() < _FEWEST_EQUAL or np.ptp(rewards[known]) == 0.0:
-        return 0.0
-    within = rewards - np.bincount(kind, rewards)[kind] / counts
-    squares = (np.square(within) * counts / np.maximum(counts - 1, 1))[known]
-    return float(squares.mean() / rewards[known].var())
+        return False
+    _, kind = np.unique(kind[known], return_inverse=True)
+    sizes, given = np.bincount(kind), rewards[known] - rewards[known].mean()
+
+    def explained(values: np.ndarray) -> float:
+        return float((np.square(np.bincount(kind, values)) / sizes).sum())
+
+    rng = np.random.default_rng(0)
+    chance = [explained(rng.permutation(given)) for _ in range(_PERMUTATIONS)]
+    return explained(given) <= np.mean(chance) + _DEVIATIONS * np.std(chance)
 
 
 def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:

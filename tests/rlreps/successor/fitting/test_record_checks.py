@@ -81,6 +81,18 @@ def test_a_policy_that_follows_the_state_does_not_make_actions_look_late():
     assert describe(record(states, states[:-1] % 2)) == ""
 
 
+@pytest.mark.parametrize("follow", [0.5, 0.7])
+def test_a_policy_that_often_follows_the_state_does_not_make_weak_actions_look_late(follow):
+    rng, states = np.random.default_rng(0), [0]  # A queue of at most three, served a bit faster.
+    actions = []
+    for _ in range(2 * ROWS):
+        action = int(states[-1] > 1) if rng.random() < follow else int(rng.integers(2))
+        arrived, served = rng.random() < 0.5, rng.random() < 0.5 + 0.1 * action
+        states.append(int(np.clip(states[-1] + arrived - served, 0, 3)))
+        actions.append(action)
+    assert describe(record(np.array(states), np.array(actions))) == ""
+
+
 @pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])
 def test_a_state_is_hidden_if_the_row_before_predicts_what_the_row_does_not(seen, hidden):
     states, actions = mass()
