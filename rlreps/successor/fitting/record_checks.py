@@ -213,9 +213,8 @@ def _describe_copies(data: Transitions) -> str:
     # Equal stretches have equal sums Σ_i h_{t+i} Bⁱ modulo 2⁶⁴, which prefix sums give.
     base = np.uint64(6364136223846793005)
     with np.errstate(over="ignore"):
-        hashes = sum(
-            np.uint64(2 * place + 1) * _hashed(column) for place, column in enumerate(columns)
-        )
+        factors = np.array([[1], [3], [5]], np.uint64)
+        hashes = (factors * np.stack([_hashed(column) for column in columns])).sum(axis=0)
         powers = np.cumprod(np.append(np.uint64(1), np.full(len(data), base)))
         sums = np.append(np.uint64(0), np.cumsum(hashes * powers[:-1]))
         inverse = np.uint64(pow(int(base), -1, 2**64))

@@ -140,7 +140,7 @@ def _independent(solution: LeastSquares, rewards: np.ndarray) -> bool:
 
     rng = np.random.default_rng(0)
     chance = [explained(rng.permutation(given)) for _ in range(_PERMUTATIONS)]
-    return explained(given) <= np.mean(chance) + _DEVIATIONS * np.std(chance)
+    return explained(given) <= float(np.mean(chance) + _DEVIATIONS * np.std(chance))
 
 
 def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:
