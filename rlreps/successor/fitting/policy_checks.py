@@ -43,7 +43,7 @@ _FEWEST_FAR = 10
 _MOST_ASKED = 1_000
 """Largest number of states in which a policy is compared with the nearest rows."""
 _MOST_UNTRIED = 0.05
-"""Good policies of random and mixed logs had at most 0.01, one of a controller's log 0.05, and a bad
+"""Good policies of random and mixed logs had at most 0.01, one of a controller's log 0.05; a bad
 one of such a log 0.08."""
 _STRETCHES = 100
 """Number of stretches of time that two halves of the rows take in turn."""
