@@ -106,6 +106,7 @@ def of_kind(states):
         next_observation=np.roll(states, -1, axis=0),
         terminated=zeros,
         truncated=[0, 0, 1],
+        num_states=2**25 if states.ndim == 1 else None,
     )
 
 
