@@ -143,19 +143,21 @@ class Quality:
         if not self.starts:
             judged = "they are cut before returns are complete, or rows are not in order"
         states = self.untried is not None  # Indices, whose transitions are counted.
+        overfit = self.overfit > (_OVERFIT if states else _OVERFIT_DENSE)
+        advice = "try more data" if overfit else _ADVICE_OF_STATES
         figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
         if self.r_squared is None:
             figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
         far = enormous or missed > _MISSED * max(attainable, _LEAST_PREDICTABLE)
         found = [
             (
-                self.overfit > (_OVERFIT if states else _OVERFIT_DENSE),
+                overfit,
                 "too few rows for the states: TD errors are much larger on held-out rows; try more "
                 + ("data" if states else "data, fewer features or a larger regularisation"),
             ),
             (
                 far,
-                f"values are far off the returns: {figure}; {_ADVICE_OF_STATES}"
+                f"values are far off the returns: {figure}; {advice}"
                 if states
                 else f"values are far off: {figure}; {_ADVICE}",
             ),
