@@ -32,9 +32,9 @@ def estimate_behaviour(
     """Count actions in each index of a state, or regress b(a) on φ(s).
 
     States (indices) in which no row starts take the mean over all rows. For other observations, the
-    held-out rows (``held`` [N] marks them) choose the ridge.
-    If the regression's squared error on these rows is not at least 1 % below the error of a policy
-    that does not depend on the state, the result is this policy.
+    held-out rows (``held`` [N] marks them) choose the ridge. If the regression's squared error on
+    these rows is not at least 1 % below the error of a policy that does not depend on the state,
+    the result is this policy.
     """
     taken = actions.weights(rows.action).astype(np.float64)
     mean = taken.mean(axis=0)

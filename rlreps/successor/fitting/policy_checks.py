@@ -139,9 +139,9 @@ def describe_departures(solution: LeastSquares, choose: Callable[[np.ndarray], n
         return ""
     assert isinstance(basis, DenseBasis)
     nearest, rows = max(_NEAREST[0], _NEAREST[1] * count), len(solution.recorded.action)
-    if rows < _FEWEST_FAR * nearest:
-        return ""
     some = np.random.default_rng(0).permutation(rows)[:_MOST_JUDGED]
+    if len(some) < _FEWEST_FAR * nearest:
+        return ""
     seen, taken = solution.recorded.observation[some], solution.recorded.action[some]
     asked = seen[:_MOST_ASKED]
     places = basis.coordinates(seen)

@@ -144,7 +144,7 @@ class Improvement:
         if last - data > rounding and first - data < _HALF * (last - data):
             warn_user(
                 f"one improvement gains {(first - data) / (last - data):.0%} of what "
-                "improvements=None gains over the data's policy in the counted model: use that"
+                "improvements=None gains over the data's policy in the counted model: use None"
             )
 
     @functools.cached_property

@@ -152,7 +152,7 @@ def _regressed(
         pairs = np.einsum("np,nc->npc", features, beside[name]).reshape(len(rows), -1)
         return float(unexplained(np.column_stack([pairs, now, *more]), then - now).mean())
 
-    return _Judge(functools.cache(left), 0.75, 0.5)
+    return _Judge(functools.cache(left), elsewhere=0.75, changed=0.5)
 
 
 def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator) -> _Judge:
@@ -191,7 +191,7 @@ def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator
         variance = max(float(targets.var(axis=0).mean()), 1e-12)
         return float(np.square(targets - found).mean() / variance)
 
-    return _Judge(functools.cache(left), 0.9, 0.75)
+    return _Judge(functools.cache(left), elsewhere=0.9, changed=0.75)
 
 
 def _hashed(column: np.ndarray) -> np.ndarray:

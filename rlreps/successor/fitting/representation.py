@@ -184,7 +184,8 @@ class SuccessorRepresentation:
             reward: Instead of samples, a function from observations [n, ...] to rewards [n].
 
         Warns:
-            FitWarning: If samples of one state differ, if no transition reaches a reward, or if
+            FitWarning: If samples of one state differ, if no transition reaches a reward, if
+                rewards of all rows do not depend on state, action and next state (indices), or if
                 fewer than 100 transitions, and 5 % of all, have a reward far from the median:
                 (Σ x²)² / Σ x⁴ of the differences x from it, a number of transitions, is as small.
         """
@@ -243,8 +244,9 @@ class SuccessorRepresentation:
                 are too inexact for one improvement (vectors); or if fitted Q iteration diverges,
                 leaves rows out, or ends with a policy that, by the nearest rows, is worse than one
                 improvement, which then replaces it, or misses more than two fifths of the gain that
-                its own values promise, or that leaves the data; or if the policy takes actions that
-                the nearest rows do not have (vectors).
+                its own values promise, or that leaves the data; if the policy takes actions that
+                the nearest rows do not have (vectors); or if one improvement gains less than half
+                of what policy iteration gains (counted indices).
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 

@@ -29,7 +29,7 @@ _PERMUTATIONS, _DEVIATIONS = 40, 3.0
 """Rewards of rows depend on them if they explain more than so many permutations of the rewards, by
 so many standard deviations."""
 _FEWEST_EQUAL = 1_000
-"""Smallest number of rows from whose equals this share is computed."""
+"""Smallest number of rows with two equals that tell whether rewards depend on them."""
 
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
@@ -69,8 +69,7 @@ def sampled_task(
     require(len(samples) >= 1, "at least one reward", len(samples))
     values = check_finite("rewards", rewards, len(samples))
     if np.array_equal(samples, reached):
-        indices = solution.basis.num_states is not None
-        if indices and _independent(solution, values):
+        if _independent(solution, values):
             warn_user(
                 "rewards do not depend on state, action and next state, as far as the rows tell: "
                 "they are rewards of other rows, or noise"
@@ -121,13 +120,14 @@ def _independent(solution: LeastSquares, rewards: np.ndarray) -> bool:
     """Tell whether state, action and next state explain rewards [N] no better than those of others.
 
     Rows that are not one of three equal ones do not count, and fewer than a thousand tell nothing.
+    Nothing is said of vectors and boxes.
     """
-    numbers = [
-        np.unique(hash_rows(column), return_inverse=True)[1] for column in solution.recorded[:3]
-    ]
-    first = np.unique(numbers[0] * len(rewards) + numbers[1], return_inverse=True)[1]
-    pairs = first * len(rewards) + numbers[2]
-    _, kind, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    states, actions = solution.basis.num_states, solution.actions.num_actions
+    if states is None or actions is None:
+        return False
+    state, action, reached = (column.astype(np.int64) for column in solution.recorded[:3])
+    kinds = (state * actions + action) * states + reached
+    _, kind, counts = np.unique(kinds, return_inverse=True, return_counts=True)
     counts = counts[kind]
     known = counts > 2
     if known.sum() < _FEWEST_EQUAL or np.ptp(rewards[known]) == 0.0:
