@@ -1,15 +1,13 @@
 """Places to write to, files written whole or not at all, and files of unknown origin read."""
 
-import contextlib
 import io
 import json
 import os
 import secrets
-import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,15 +16,8 @@ import numpy.typing as npt
 
 from rlreps.errors import InputError, reason_of, require
 
-MOST_BYTES = 2**28
-"""Largest size of a JSON document, and of a line of a JSON Lines file."""
-
-_MOST_LEVELS = 100
-"""Largest depth of a JSON document; tensorstore's parser overflows the stack at 100,000 levels."""
-
 _SUFFIX_BYTES = 8
 _LOCK_SUFFIX = ".__lock"
-_KINDS = {stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 DAMAGED = (
     EOFError,
@@ -76,7 +67,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
 def size_and_checksum(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Return the size and the CRC-32 of a file of any size."""
     size = checksum = 0
-    with open_regular(path) as stream:
+    with open(path, "rb") as stream:
         while content := stream.read(2**24):
             size, checksum = size + len(content), zlib.crc32(content, checksum)
     return size, checksum
@@ -154,57 +145,9 @@ def require_free(
         )
 
 
-def refuse_links(folder: Path) -> None:
-    """Raise an ``InputError`` if a folder holds a symbolic link, at any depth.
-
-    Reading, writing or deleting through the link would reach files outside the folder, or files of
-    another run in it. The folder itself may be a link.
-    """
-    places = [os.fspath(folder)]
-    while places:
-        place = places.pop()
-        # Another process may delete an old checkpoint meanwhile.
-        with contextlib.suppress(FileNotFoundError), os.scandir(place) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    inside = os.path.relpath(entry.path, folder)
-                    raise InputError(
-                        f"expected files of its own in {folder}, got the link {inside} to "
-                        f"{os.readlink(entry.path)}; replace the link by the files that it leads to"
-                    )
-                if entry.is_dir(follow_symlinks=False):
-                    places.append(entry.path)
-
-
-def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file to read; raise an ``InputError`` for a pipe or a device, which may never end."""
-    # Without O_NONBLOCK, opening a pipe waits for its writer.
-    wait = getattr(os, "O_NONBLOCK", 0)
-    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | wait))  # noqa: SIM115
-    kind = stat.S_IFMT(os.fstat(stream.fileno()).st_mode)
-    if kind != stat.S_IFREG:
-        stream.close()
-        raise InputError(f"expected a regular file, got a {_KINDS.get(kind, 'device')}: {path}")
-    return stream
-
-
-def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield the lines of a regular file with their ends.
-
-    Raises:
-        InputError: If the file is not regular or a line has more than ``MOST_BYTES`` bytes.
-    """
-    with open_regular(path) as stream:
-        while line := stream.readline(MOST_BYTES + 1):
-            if len(line) > MOST_BYTES:
-                raise InputError(f"expected lines of at most {MOST_BYTES:,} bytes in {path}")
-            yield line
-
-
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read a JSON file; see ``parse_json``."""
-    with open_regular(path) as stream:
-        return parse_json(stream.read(MOST_BYTES + 1), os.fspath(path))
+    return parse_json(Path(path).read_bytes(), os.fspath(path))
 
 
 def parse_json(content: bytes, place: str) -> Any:
@@ -215,35 +158,12 @@ def parse_json(content: bytes, place: str) -> Any:
         place: Where it was found, for messages.
 
     Raises:
-        InputError: If it is no JSON, has more than ``MOST_BYTES`` bytes or nests more than 100
-            levels of brackets.
+        InputError: If it is no JSON, or nests too deep for Python.
     """
     try:
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES:,} bytes")
-        text = content.decode()
-        if _depth(content) > _MOST_LEVELS:
-            raise ValueError(f"more than {_MOST_LEVELS} levels of brackets")
-        return json.loads(text)
-    except ValueError as error:
+        return json.loads(content.decode())
+    except (RecursionError, ValueError) as error:
         raise InputError(f"expected JSON in {place}, got {error}") from error
-
-
-_NEITHER = bytes({*range(256)} - {*b'[]{}"'})
-_STEPS = bytes.maketrans(b"[{]}", b"\1\1\xff\xff")
-"""Bytes that are neither a bracket nor a quotation mark; bracket → its step of depth, an int8."""
-
-
-def _depth(content: bytes) -> int:
-    """Return a bound of the depth of a JSON document, exact from ``_MOST_LEVELS`` on."""
-    if (count := content.count(b"[") + content.count(b"{")) <= _MOST_LEVELS:
-        return count
-    # Without escaped characters, every other part between quotation marks is a string. Two adjacent
-    # quotation marks change nothing for the other characters.
-    unescaped = content.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside = unescaped.translate(None, _NEITHER).replace(b'""', b"").split(b'"')[::2]
-    steps = np.frombuffer(b"".join(outside).translate(_STEPS), np.int8)
-    return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
 
 
 def read_array(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
@@ -253,7 +173,7 @@ def read_array(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
         InputError: For a file that cannot be read, an archive, or Python objects.
     """
     try:
-        with open_regular(path) as stream:
+        with open(path, "rb") as stream:
             found = np.load(stream, allow_pickle=False)
             if not isinstance(found, np.ndarray):
                 raise ValueError("an archive of arrays")
@@ -271,7 +191,7 @@ def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDA
         One of ``DAMAGED``: For a file that cannot be read or holds Python objects.
     """
     if isinstance(source, str | os.PathLike):
-        with open_regular(source) as stream:  # NumPy would leave a damaged archive open.
+        with open(source, "rb") as stream:  # NumPy would leave a damaged archive open.
             return read_arrays(stream)
     found = np.load(source, allow_pickle=False)
     if isinstance(found, np.ndarray):
@@ -316,9 +236,9 @@ def read_archive(path: Path, name: str) -> tuple[dict[str, npt.NDArray[Any]], di
     The message says ``name``, with advice if the file cannot be read.
     """
     try:
-        with open_regular(path) as stream:
+        with open(path, "rb") as stream:
             with zipfile.ZipFile(stream) as archive, archive.open(_RECORD) as entry:
-                record = parse_json(entry.read(MOST_BYTES + 1), _RECORD)
+                record = parse_json(entry.read(), _RECORD)
             stream.seek(0)
             arrays = read_arrays(stream)
         if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):

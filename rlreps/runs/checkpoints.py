@@ -22,7 +22,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
-from rlreps.files import read_json, refuse_links, require_name, size_and_checksum
+from rlreps.files import read_json, require_name, size_and_checksum
 from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
@@ -46,14 +46,10 @@ class Checkpoints:
             run: Identifies the run; None reads the checkpoints of any run.
 
         Raises:
-            InputError: If the folder, or anything in it, is a link, or ``require_name`` refuses it.
+            InputError: If ``require_name`` refuses the path.
         """
         require_name(path, patterns=False)
         self.path = path.absolute()
-        if self.path.is_symlink():
-            raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
-        if self.path.is_dir():
-            refuse_links(self.path)
         self._run = run
 
     def latest_step(self) -> int | None:
@@ -209,7 +205,7 @@ def _files(folder: Path) -> list[str]:
     return [
         str(entry.relative_to(folder))
         for entry in sorted(folder.rglob("*"))
-        if (entry.is_symlink() or not entry.is_dir()) and entry != folder / _RECORD
+        if not entry.is_dir() and entry != folder / _RECORD
     ]
 
 

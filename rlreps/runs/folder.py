@@ -15,8 +15,6 @@ from rlreps.errors import InputError, describe_differences
 from rlreps.files import (
     parse_json,
     read_json,
-    read_lines,
-    refuse_links,
     require_free,
     require_name,
     write_atomically,
@@ -66,8 +64,6 @@ class RunFolder:
         self.path = path
         if (path / "zarr.json").is_file():
             raise InputError(f"expected a run's {_CONFIG}: {path} holds a matrix store, not a run")
-        if path.is_dir():
-            refuse_links(path)
         stored = _read_object(path / _CONFIG)
         kinds = {"kind": str, "config": dict, "provenance": dict}
         if not all(isinstance(stored.get(name), kind) for name, kind in kinds.items()):
@@ -196,7 +192,7 @@ class RunFolder:
 
     def _metrics_lines(self) -> list[bytes]:
         path = self.path / _METRICS
-        return [*read_lines(path)] if path.exists() else []
+        return path.read_bytes().splitlines(keepends=True) if path.exists() else []
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read all metrics, oldest first, null as NaN; skip a last line that a kill cut short.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlreps.errors import InputError, require
-from rlreps.files import parse_json, read_lines
+from rlreps.files import parse_json
 from rlreps.typing import DoubleArray
 
 _TENTHS = 10
@@ -121,7 +121,7 @@ def _read(path: Path) -> tuple[str, DoubleArray]:
     Columns are return, length, time of the end, and the number of times that the training was
     continued before.
     """
-    first, *lines = [*read_lines(path)] or [b""]
+    first, *lines = path.read_bytes().splitlines(keepends=True) or [b""]
     ended = [line for line in lines if line.endswith(b"\n")]  # A training may be writing the last.
     lines = ended + [line for line in lines[len(ended) :] if _has_fields_of(lines[0], line)]
     header = parse_json(first.removeprefix(b"#"), str(path))

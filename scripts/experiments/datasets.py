@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError, reason_of, require
-from rlreps.files import DAMAGED, open_regular, read_arrays
+from rlreps.files import DAMAGED, read_arrays
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -208,8 +208,7 @@ def read_idx(path: Path, *, axes: int = 3) -> npt.NDArray[np.uint8]:
         InputError: If the file cannot be read, is truncated or empty, or holds something else.
     """
     try:
-        with open_regular(path) as stream:
-            content = stream.read()
+        content = path.read_bytes()
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"expected a readable file, got {reason_of(error)}: {path}") from error

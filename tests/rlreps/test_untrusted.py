@@ -23,8 +23,6 @@ from rlreps.explore import runs
 from rlreps.files import (
     parse_json,
     read_archive,
-    read_json,
-    read_lines,
     write_archive,
 )
 from rlreps.runs.checkpoints import Checkpoints
@@ -77,34 +75,16 @@ def restore(path, step, run="ours"):
     return Checkpoints(path, run=run).restore(step, {"x": jnp.zeros(3, int)})
 
 
-@pytest.mark.parametrize(
-    "place", ["checkpoints", "metrics.jsonl", "figures", "runs/1", "checkpoints/50/default/d/0"]
-)
-def test_a_run_with_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, files_below, place):
-    a_run(tmp_path / "run")
-    a_run(tmp_path / "run" / "runs" / "2")
-    for name in ("1", "2", "3"):
-        (tmp_path / "foreign" / name).mkdir(parents=True)
-    link = tmp_path / "run" / place
-    link.parent.mkdir(parents=True, exist_ok=True)
-    # One run of a sweep must not write into another.
-    link.symlink_to("2" if place == "runs/1" else tmp_path / "foreign")
-    before = files_below(tmp_path)
-    with pytest.raises(InputError, match=f"files of its own in .*, got the link {place} to "):
-        a_run(tmp_path / "run")
-    if place.startswith("checkpoints"):
-        with pytest.raises(InputError, match="got the link"):
-            save(tmp_path / "run" / "checkpoints", 4)
-    assert files_below(tmp_path) == before
-
-
-def test_a_run_may_lie_behind_a_link(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "out").symlink_to(tmp_path / "scratch")
+def test_a_run_and_its_checkpoints_may_lie_behind_links(tmp_path):
+    for name in ("run", "states"):
+        (tmp_path / "scratch" / name).mkdir(parents=True)
+    (tmp_path / "out").symlink_to(tmp_path / "scratch" / "run")
     a_run(tmp_path / "out")
-    save(tmp_path / "out" / "checkpoints", 1)
+    (tmp_path / "out" / "checkpoints").symlink_to(tmp_path / "scratch" / "states")
+    save(tmp_path / "out" / "checkpoints", 1, 2, 3)
     assert a_run(tmp_path / "out").config == {}
-    assert (tmp_path / "scratch" / "checkpoints" / "1").is_dir()
+    np.testing.assert_array_equal(restore(tmp_path / "out" / "checkpoints", 3)["x"], [3, 3, 3])
+    assert sorted(path.name for path in (tmp_path / "scratch" / "states").iterdir()) == ["2", "3"]
 
 
 EVERY_COMMAND = {
@@ -173,24 +153,6 @@ def test_every_command_has_its_arguments_here():
     assert set(EVERY_COMMAND) - {"experiment mnist"} == set(COMMANDS)
 
 
-@pytest.mark.parametrize(("command", "place"), with_places("store", "run", "out", "made"))
-def test_no_command_follows_a_link_deep_in_a_folder(
-    refused, toy_store, tmp_path, monkeypatch, command, place
-):
-    monkeypatch.chdir(tmp_path)
-    linked, foreign = tmp_path / "linked", tmp_path / "foreign"
-    if place in ("store", "made"):
-        shutil.copytree(toy_store, linked)
-        (linked / "c" / "0" / "0").rename(foreign)
-        (linked / "c" / "0" / "0").symlink_to(foreign)
-    else:
-        a_run(linked)
-        foreign.mkdir()
-        (linked / "runs" / "1").mkdir(parents=True)
-        (linked / "runs" / "1" / "checkpoints").symlink_to(foreign)
-    assert "got the link " in refused(*given(command, toy_store, **{place: linked}))
-
-
 @pytest.mark.parametrize(
     ("command", "place"), with_places("out", "made", "folder", "figure", "page", "world")
 )
@@ -242,29 +204,6 @@ def test_pictures_tables_and_exports_are_not_written_into_other_folders(
         assert re.search(f"expected a new or empty folder for .*, got {folder} with other", said)
 
 
-def test_a_lock_empties_no_file_that_it_is_a_link_to(tmp_path):
-    from rlreps.runs.locks import exclusive
-
-    (tmp_path / "letter").write_text("dear")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "letter")
-    with pytest.raises(InputError, match="expected a folder that can be written"):
-        exclusive(tmp_path / "run").__enter__()
-    assert (tmp_path / "letter").read_text() == "dear"
-
-
-def test_a_store_with_blocks_behind_a_link_is_not_opened(store, tmp_path):
-    foreign = shutil.copytree(store.path / "c", tmp_path / "foreign")
-    shutil.rmtree(store.path / "c" / "1")
-    (store.path / "c" / "1").symlink_to(foreign / "1")
-    with pytest.raises(InputError, match=r"files of its own in .*, got the link c/1 to "):
-        stores.open_store(store.path)
-    shutil.rmtree(store.path / "c")
-    (store.path / "c").symlink_to(foreign)
-    with pytest.raises(InputError, match=r"files of its own in .*, got the link c to "):
-        stores.open_store(store.path)
-
-
 # Files of every kind.
 
 
@@ -308,16 +247,11 @@ READ = {
 """File → the command, or the function of its folder, that reads it."""
 
 
-@pytest.mark.parametrize("kind", ["deep", "pipe"])
 @pytest.mark.parametrize("file", READ)
-def test_a_file_that_nests_too_deep_or_never_ends_is_refused(refused, files, tmp_path, file, kind):
+def test_a_file_that_nests_too_deep_is_refused(refused, files, tmp_path, file):
     folder = shutil.copytree(files, tmp_path / "all")
     path, read = folder / file, READ[file]
-    path.unlink()
-    if kind == "deep":
-        path.write_bytes(b"a = " + b"[" * 100_000 if file.endswith(".toml") else DEEP)
-    else:
-        os.mkfifo(path)
+    path.write_bytes(b"a = " + b"[" * 100_000 if file.endswith(".toml") else DEEP)
     if isinstance(read, str):
         said = refused(*words(read.replace("{}", str(folder))))
     else:
@@ -325,29 +259,17 @@ def test_a_file_that_nests_too_deep_or_never_ends_is_refused(refused, files, tmp
             read(folder)
         said = str(caught.value)
     assert re.match("expected .*, got ", said)
-    assert kind == "deep" or "pipe" in said or said.endswith("no zarr.json in it")
 
 
-def test_json_of_any_depth_in_strings_is_read_and_other_documents_are_refused(
-    tmp_path, monkeypatch
-):
-    text = json.dumps({"text": "[{" * 200 + '\\" [', "numbers": [[1]] * 200})
-    assert parse_json(text.encode(), "here") == json.loads(text)
+def test_what_is_no_json_is_refused():
     for content, message in (
-        (b"[" * 101 + b"]" * 101, "more than 100 levels"),
-        (b'{"\\\\":' + b"[" * 101, "more than 100 levels"),
+        (b"[" * 100_000, "recursion"),
         (b"\xff", "decode"),
         (b"1" * 5000, "digits"),
         (b"{", "Expecting"),
     ):
         with pytest.raises(InputError, match=f"expected JSON in here, got .*{message}"):
             parse_json(content, "here")
-    (tmp_path / "long").write_bytes(b"1" * 1_000)
-    monkeypatch.setattr("rlreps.files.MOST_BYTES", 999)
-    with pytest.raises(InputError, match="more than 999 bytes"):
-        read_json(tmp_path / "long")
-    with pytest.raises(InputError, match="lines of at most 999 bytes"):
-        next(read_lines(tmp_path / "long"))
 
 
 # Results that would change without a word.

@@ -19,7 +19,7 @@ from rlreps.encoders import EVERY_ENCODER, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import InputError, reason_of, recorded_warnings, require, require_memory
-from rlreps.files import DAMAGED, open_regular
+from rlreps.files import DAMAGED
 from rlreps.formatting import format_number
 from rlreps.plotting import plot_fit, save_figure
 from rlreps.report.page import Page, Section
@@ -77,7 +77,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
     if name.endswith(".npz"):
         require(steps is None, "no --collect with a file", steps)
         try:
-            with open_regular(name) as stream:
+            with open(name, "rb") as stream:
                 # Entries are read when they are needed: others may hold objects.
                 arrays = np.load(stream, allow_pickle=False)
                 single = isinstance(arrays, np.ndarray)

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from rlreps.agents import make_environment
 from rlreps.batch import Batch, Clip
 from rlreps.errors import InputError, require
-from rlreps.files import DAMAGED, open_regular, write_atomically
+from rlreps.files import DAMAGED, write_atomically
 from rlreps.numerics import jit
 from rlreps.runs import progress_bar
 from rlreps.typing import DoubleArray
@@ -236,8 +236,7 @@ def record_frames(folder: Path, game: str, size: int, count: int, seed: int) -> 
         np.save(stream, steps)
         write_atomically(folder / STEPS, stream.getvalue())
     try:
-        with open_regular(folder / IMAGES), open_regular(folder / STEPS):
-            return Frames(np.load(folder / IMAGES, mmap_mode="r"), *np.load(folder / STEPS))
+        return Frames(np.load(folder / IMAGES, mmap_mode="r"), *np.load(folder / STEPS))
     except DAMAGED as error:
         raise InputError(f"expected readable frames in {folder}, got {error}") from error
 
