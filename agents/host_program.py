@@ -248,7 +248,7 @@ def make_program(
     devices: Sequence[jax.Device] | None = None,
     **own: Any,
 ) -> AgentProgram:
-    """Make the program of a configuration: compiled for PuddleWorld and gymnax, else on the host.
+    """Make the program of a configuration: on the host, or compiled.
 
     Args:
         config: The run.

@@ -25,7 +25,7 @@
  * @property {Record<string, string[]>} values
  * @property {number} total
  *
- * @typedef {object} Run What a run has learned; see Arrays.add_run in page.py.
+ * @typedef {object} Run What a run has learned; see PageArrays.add_run in page.py.
  * @property {string} label
  * @property {number} features
  * @property {number[]} steps Updates at which the page has components, rising.

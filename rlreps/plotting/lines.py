@@ -165,7 +165,7 @@ def plot_panels(
     looks: Mapping[str, Look] = MappingProxyType({}),
     note: str | None = None,
 ) -> Figure:
-    """Draw panels, at most three to a row, with one legend below them.
+    """Draw panels, two or three to a row, with one legend below them.
 
     Args:
         panels: The panels, at least one.

@@ -1,12 +1,11 @@
 """One self-contained HTML page for a run: figures, tables, the configuration and the versions.
 
 The page needs no network: figures are embedded, styles are inline, and a content security policy
-allows nothing else except one script, which sorts tables. The same arguments give the same bytes.
+allows nothing else. The same arguments give the same bytes.
 """
 
 import base64
 import dataclasses
-import hashlib
 import html
 import importlib.resources
 import io
@@ -78,14 +77,9 @@ def write_report(folder: "RunFolder", report: Page) -> Path:
     parts = [
         _section_html(number, part, counts) for number, part in enumerate(report.sections, start=1)
     ]
-    page, script = (
-        importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-        for name in ("page.html", "sort.js")
-    )
+    page = importlib.resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     described = json.dumps(folder.config, indent=2, ensure_ascii=False)
     text = string.Template(page).substitute(
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         title=html.escape(report.title),
         summary=_paragraphs(report.summary) + (_EXPLORE if report.explorable else ""),
         contents=_contents(report.sections),

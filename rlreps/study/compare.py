@@ -187,9 +187,10 @@ def compare(
             ``train-live``, ``sweep`` or ``fit`` (every point of a sweep counts as a run), or of
             ``agent train`` (returns of the last evaluation); what ``training.train`` returned;
             figures by seed, as an array [seeds] of seeds 0, 1, ... or as a mapping from seeds to
-            numbers; or curves [seeds, steps], of which the last step counts.
-        out: Folder of ``comparison.csv``, ``seeds.csv`` and, of runs that log their distance, the
-            learning curves ``curves.png``; nothing is written by default.
+            numbers; curves [seeds, steps], of which the last step counts; or folders of
+            ``monitor.csv``.
+        out: Folder of ``comparison.csv``, ``seeds.csv``, ``evaluations.json`` and, of runs that log
+            their distance, the learning curves ``curves.png``; nothing is written by default.
 
     Raises:
         InputError: For fewer than two results, an unfinished run, or results without a measure.

@@ -11,7 +11,7 @@ from rlreps.app.generation import generate
 from rlreps.numerics import usable_cores
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.measure.methods import SuccessorMeasure
+from rlreps.successor.measure.methods import MonteCarlo, SuccessorMeasure
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.noise_floor import SamplingError, sampling_error
 from rlreps.successor.truth.store import STORE
@@ -73,15 +73,13 @@ def own_ground_truth(
         return OwnGroundTruth(path, truth, pending.result())
 
 
-def generation_record(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
-    """Return the ground truth's time, summed over a run's resumptions, and its transitions if any.
+def generation_record(folder: RunFolder, config: MonteCarlo) -> dict[str, Any]:
+    """Return the ground truth's time, summed over a run's resumptions, and its transitions.
 
     A killed process leaves blocks but records no time, so the rate leaves its transitions out.
     """
     records = [record for record in folder.read_metrics() if record.get("stage") == STORE]
     seconds = sum(record["seconds"] for record in records)
-    if config.method != "monte_carlo":
-        return {"method": config.method, "seconds": round(seconds, 3)}
     computed = sum(record["computed_transitions"] for record in records)
     return {
         "transitions": config.transitions,

@@ -318,7 +318,6 @@ def at_mean_times(results: Results[Config], frame: Frame) -> Frame:
 EXPERIMENT = Experiment(
     name="puddle-world-fast",
     title="PuddleWorld: time to a given subspace distance",
-    paper="ours",
     presets=PRESETS,
     prepare=prepare,
     cells=cells,

@@ -203,14 +203,3 @@ def test_neither_help_nor_the_package_imports_the_heavy_libraries():
     )
     assert done.stderr == ""
     assert done.stdout.rstrip().endswith("loaded set()")
-
-
-def test_an_interruption_while_modules_load_ends_the_command_in_one_line():
-    # A parent in the background leaves its children without the handler of Ctrl-C.
-    first = "import _thread, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    first += "; sys.meta_path.insert(0, type('', (), {'find_spec': staticmethod("
-    first += "lambda name, *_: _thread.interrupt_main() if name == 'rlreps.app.main' else None)}))"
-    command = [sys.executable, "-c", f"from rlreps import __main__\n{first}\n__main__.main()"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    line = "rlreps: interrupted; run the same command again to continue\n"
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", line)
