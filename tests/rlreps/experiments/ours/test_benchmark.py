@@ -449,9 +449,10 @@ def test_an_objective_of_one_s_own_is_trained_alone(own_module, capsys):
 
 @pytest.mark.experiments
 def test_a_stochastic_game_is_a_world(tmp_path):
-    words = ["benchmark", "--preset", "smoke", "--world", "frozenlake-8x8"]
-    main([*words, "--out", str(tmp_path / "run"), "--quiet"])
-    lines = json.loads((tmp_path / "run/summary.json").read_text("utf-8"))["benchmark"]
+    smoke = EXPERIMENT.presets["smoke"]
+    rows = tuple(BY_METHOD[name] for name in ("large batch", "TD low rank"))
+    config = benchmark_runs.in_world(dataclasses.replace(smoke, rows=rows), "frozenlake-8x8")
+    lines = EXPERIMENT.run(config, tmp_path / "run")["benchmark"]
     found = {row["method"]: row for row in lines}
     assert found["large batch"]["subspace_distance"] < 0.2
     # The third feature separates a complex pair, so that TD low rank has no fixed point.
