@@ -75,7 +75,7 @@ def make_value_table(states: np.ndarray, values: np.ndarray, size: int = 0) -> P
 def prior_of(
     representation: SuccessorRepresentation,
     task: Task,
-    improvements: int | None = 1,
+    improvements: int | None = None,
     *,
     observations: Any = None,
     scale: float = 1.0,

@@ -16,12 +16,12 @@ steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=10_000, seed=0)
 rep = fit(steps, num_features=32, discount=0.99)
 
 # %% [markdown]
-# The reward is 1 for every step that the pole stands. `improvements=None` improves the policy until
-# it no longer changes. The default is one improvement on the policy that collected the data.
+# The reward is 1 for every step that the pole stands. `rep.policy` improves the policy that collected
+# the data until it no longer changes.
 
 # %%
 task = rep.task(reward=lambda reached: np.ones(len(reached)))
-policy = rep.policy(task, improvements=None)
+policy = rep.policy(task)
 
 # %% [markdown]
 # Play twenty episodes in parallel with the policy and twenty with random actions. CartPole ends an

@@ -1,38 +1,20 @@
-"""Checks of policies: what the data tell about actions, and whether the kernel suits the reward.
+"""Checks of policies: what the data tell about actions and rewards.
 
 Functions return a warning, or "" where there is none.
 """
 
-import dataclasses
-import functools
-import itertools
-import math
 from collections.abc import Callable
 
 import numpy as np
 from scipy.spatial import KDTree
 
-from rlreps.numerics import interruptible
-from rlreps.successor.fitting.basis import DenseBasis, FourierBasis
+from rlreps.successor.fitting.basis import DenseBasis
 from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.products import MOST_UNKNOWNS
 
 _MOST_ALONE = 0.5
 """Share of the rows that may start in states in which only one action was tried."""
-_NARROWER = 0.25
-"""Width of the kernel that judges action values, in widths of the kernel of the fit."""
-_NARROW_RIDGE = 1e-4
-"""Ridge of this kernel: small, so that it explains more than the kernel of the fit."""
-_ALIKE = 1e-8
-"""Share of the mean square of values below which differences between actions are rounding."""
-_JUDGES = 300
-"""Number of features of the state of the narrower kernel; fewer if there are many actions."""
-_FEWEST_JUDGES = 50
 _MOST_JUDGED = 20_000
-"""Largest number of rows that judge action values."""
-_MOST_PREDICTABLE = 0.35
-"""Good policies of 18 problems had at most 0.13, but one had 0.32. Bad ones of six had at least
-0.37, and a seventh, which is told that its reward is rare, 0.32."""
+"""Largest number of rows that are compared."""
 _LEFT_TO_STATES = 0.01
 """Share of the variance of rewards that actions leave, below which states do not matter."""
 _NEAREST = (60, 5)
@@ -45,8 +27,6 @@ _MOST_ASKED = 1_000
 _MOST_UNTRIED = 0.05
 """Good policies of random and mixed logs had at most 0.01, one of a controller's log 0.05; a bad
 one of such a log 0.08."""
-_STRETCHES = 100
-"""Number of stretches of time that two halves of the rows take in turn."""
 
 
 def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndarray) -> str:
@@ -155,88 +135,3 @@ def describe_departures(solution: LeastSquares, choose: Callable[[np.ndarray], n
         f"{nearest} nearest rows has: its values may be extrapolated; collect transitions of "
         "other actions, such as random ones"
     )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class KernelCheck:
-    """A check whether the kernel of random Fourier features suits a reward.
-
-    Attributes:
-        solution: The fit.
-    """
-
-    solution: LeastSquares
-
-    def describe(self, rewards: np.ndarray, weights: np.ndarray) -> str:
-        """Say whether TD errors are predictable, with the arguments of ``predictable``."""
-        share = self.predictable(rewards, weights)
-        if share <= _MOST_PREDICTABLE:
-            return ""
-        return (
-            "the kernel is too wide for this reward: one of a quarter of its width predicts TD "
-            f"errors, of at least {share:.0%} of the differences between actions; try "
-            "improvements=None, or fit a smaller width"
-        )
-
-    def predictable(self, rewards: np.ndarray, weights: np.ndarray) -> float:
-        """Return the predictable part of TD errors, relative to the data policy's advantages.
-
-        The TD errors of exact values are noise. Here, a regression on features of a narrower kernel
-        predicts TD errors of other rows. The result is √(e / E[(Q(s, a) − V(s))²]), where e is the
-        mean square that the regression explains, at the lower end of its 95 % interval. Action
-        values with large predictable errors rank actions badly. The result is 0 for features
-        without a kernel, and if actions hardly differ: then no kernel helps.
-
-        Args:
-            rewards: Rewards of all rows, less the constant that the weights leave out, [N].
-            weights: Weights of the action values, [p, m_b].
-        """
-        solution = self.solution
-        chosen, half, judges = self._judges
-        if not judges:
-            return 0.0
-        rows, values = solution.recorded.at(chosen), weights[:, :, None]
-        taken = solution.actions.weights(rows.action)
-        found = solution.valued(values, rows.observation, taken)
-        now, then = (
-            solution.valued(values, states, solution.behaviour(states))
-            for states in (rows.observation, rows.next_observation)
-        )
-        later = solution.discount * ~rows.terminated[:, None] * then
-        errors = rewards[chosen, None] + later - found
-        left = errors.copy()
-        for own, other in itertools.permutations(range(2)):
-            judge, tested = judges[own], half == other
-            right = judge.right_hand_side(errors[half == own])
-            fitted = judge.arranged(interruptible(np.linalg.solve, judge.gram, right))
-            left[tested] -= judge.valued(fitted, rows.observation[tested], taken[tested])
-        explained = np.square(errors) - np.square(left)
-        each = np.array([part.mean() for part in np.array_split(explained, _STRETCHES)])
-        least = each.mean() - 1.96 * each.std() / math.sqrt(_STRETCHES)
-        advantages = np.square(found - now).mean()
-        # Single precision gives no smaller differences between actions of one value.
-        if advantages <= _ALIKE * np.square(found).mean():
-            return 0.0
-        return float(np.sqrt(max(0.0, least) / advantages))
-
-    @functools.cached_property
-    def _judges(self) -> tuple[np.ndarray, np.ndarray, list[LeastSquares]]:
-        """Some rows, the half that each is in, and equations of each half in a narrower kernel.
-
-        Stretches of time alternate between the halves. The list of equations is empty for features
-        without a kernel, too many actions, or too few rows.
-        """
-        solution, basis = self.solution, self.solution.basis
-        rows, actions = solution.recorded, solution.actions
-        chosen = np.random.default_rng(0).permutation(len(rows.action))[:_MOST_JUDGED]
-        chosen = np.sort(chosen)
-        half = np.arange(len(chosen)) * _STRETCHES // len(chosen) % 2
-        count = min(_JUDGES, MOST_UNKNOWNS // actions.size, len(chosen) // 10)
-        if not isinstance(basis, FourierBasis) or count < _FEWEST_JUDGES:
-            return chosen, half, []
-        narrow = FourierBasis.of(
-            rows.observation, count, _NARROWER, 0, basis.axes.astype(np.float64)
-        )
-        given = solution.discount, _NARROW_RIDGE, solution.behaviour
-        parts = [rows.at(chosen[half == number]) for number in range(2)]
-        return chosen, half, [LeastSquares(narrow, actions, part, *given) for part in parts]

@@ -16,9 +16,8 @@ from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Candidates, FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
-from rlreps.successor.fitting.nearest_rows import NearestRows, episode_starts
+from rlreps.successor.fitting.nearest_rows import NearestRows
 from rlreps.successor.fitting.policy_checks import (
-    KernelCheck,
     describe_alike,
     describe_costs,
     describe_departures,
@@ -44,15 +43,6 @@ _FEWEST_WALKS = 10
 """Smallest number of walks that judge."""
 _MOST_MISSED = 0.4
 """Share of the promised gain that a policy may miss on the nearest rows; good ones miss 0.2."""
-_HALF = 0.5
-"""Share of the gain of policy iteration below which the policy of one improvement is bad."""
-_ROUNDING = 1e-6
-_MOST_PAIRS = 20_000
-"""Largest number of states times actions for which policy iteration judges one improvement."""
-_MOST_COUNTED = 200_000
-"""Largest number of rows for which it does."""
-_MOST_STATES = 20_000
-"""Largest number of states that judge it: those in which episodes start."""
 _MOST_NUMBERS = 500_000_000
 """Largest number of features that fitted Q iteration holds, 2 GB; more rows are left out."""
 _DIVERGED = 1.5
@@ -106,51 +96,15 @@ class Improvement:
         """Return action values for a greedy policy; see ``SuccessorRepresentation.policy``."""
         rewards, solution = task.rewards, self.solution
         alike = describe_alike(solution, rewards)
-        said = describe_untried(solution, self.candidates.actions)
-        if improvements == 1 and not alike and not said:
-            said = self.kernel_check.describe(solution.centred(rewards)[0], task.weights)
-        for line in filter(None, (alike, describe_costs(solution, rewards), said)):
+        untried = describe_untried(solution, self.candidates.actions)
+        for line in filter(None, (alike, describe_costs(solution, rewards), untried)):
             warn_user(line)
         one = self.of_weights(task.weights, task.constant)
-        found = self.values(one, rewards, 1 if alike else improvements)
+        no_choice = self.candidates.actions.shape[1] == 1
+        found = self.values(one, rewards, 1 if alike or no_choice else improvements)
         if line := describe_departures(solution, functools.partial(self.greedy, values=found)):
             warn_user(line)
-        if improvements == 1 and isinstance(solution.basis, UnitVectors) and not alike:
-            self._warn_of_gain(one, rewards)
         return found
-
-    def _warn_of_gain(self, one: ActionValues, rewards: np.ndarray) -> None:
-        """Warn if one improvement gains less than half of what policy iteration gains on counts."""
-        solution = self.solution
-        if solution.known_pairs.size > _MOST_PAIRS or len(rewards) > _MOST_COUNTED:
-            return
-        seen, starts = solution.recorded.observation, episode_starts(solution.recorded)
-        # A few starts may be any states.
-        states = seen[starts] if starts.sum() >= _FEWEST_WALKS else seen
-        states = states[:_MOST_STATES]
-
-        def mean(values: ActionValues, actions: np.ndarray) -> float:
-            ((_, weights),) = values.parts
-            return float(solution.valued(weights[:, :, None], states, actions).mean())
-
-        best = self.values(one, rewards, None)
-        policies = [self.greedy(states, values) for values in (one, best)]
-        first, last = (
-            mean(values, solution.actions.weights(policy))
-            for values, policy in zip((self.values(one, rewards, 2), best), policies, strict=True)
-        )
-        data = mean(one, solution.behaviour(states))
-        rounding = _ROUNDING * max(abs(data), abs(last))
-        if last - data > rounding and first - data < _HALF * (last - data):
-            warn_user(
-                f"one improvement gains {(first - data) / (last - data):.0%} of what "
-                "improvements=None gains over the data's policy in the counted model: use None"
-            )
-
-    @functools.cached_property
-    def kernel_check(self) -> KernelCheck:
-        """The check of one improvement."""
-        return KernelCheck(self.solution)
 
     def values(
         self, one: ActionValues, rewards: np.ndarray, improvements: int | None

@@ -184,8 +184,7 @@ class SuccessorRepresentation:
             reward: Instead of samples, a function from observations [n, ...] to rewards [n].
 
         Warns:
-            FitWarning: If samples of one state differ, if no transition reaches a reward, if
-                rewards of all rows do not depend on state, action and next state (indices), or if
+            FitWarning: If samples of one state differ, if no transition reaches a reward, or if
                 fewer than 100 transitions, and 5 % of all, have a reward far from the median:
                 (Σ x²)² / Σ x⁴ of the differences x from it, a number of transitions, is as small.
         """
@@ -225,7 +224,7 @@ class SuccessorRepresentation:
         states = self._checked_states(observations, "values there mean nothing")
         return self._averaged(states, weights) + np.float64(task.constant)
 
-    def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
+    def policy(self, task: Task, improvements: int | None = None) -> Callable[[Any], np.ndarray]:
         """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
 
         A single observation gives a single action.
@@ -234,19 +233,17 @@ class SuccessorRepresentation:
             task: The reward.
             improvements: 1 is greedy on the values of the data's policy. For counted indices of
                 states (method ``least_squares``), k adds k − 1 steps of policy iteration, and None
-                iterates until the policy stops changing. Otherwise, any value but 1 runs fitted Q
-                iteration to its end.
+                iterates until the policy stops changing. Otherwise, None and any value but 1 run
+                fitted Q iteration to its end.
 
         Warns:
             FitWarning: If the data do not distinguish actions; if rewards are hardly more than
                 costs of actions; if all rows have the same action, or more than half of them start
-                in states (indices) in which only one was tried; if the values of the data's policy
-                are too inexact for one improvement (vectors); or if fitted Q iteration diverges,
+                in states (indices) in which only one was tried; if fitted Q iteration diverges,
                 leaves rows out, or ends with a policy that, by the nearest rows, is worse than one
                 improvement, which then replaces it, or misses more than two fifths of the gain that
-                its own values promise, or that leaves the data; if the policy takes actions that
-                the nearest rows do not have (vectors); or if one improvement gains less than half
-                of what policy iteration gains (counted indices).
+                its own values promise, or that leaves the data; or if the policy takes actions that
+                the nearest rows do not have (vectors).
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 
@@ -259,7 +256,7 @@ class SuccessorRepresentation:
         actions = self._improvement.greedy(states, values)
         return np.asarray(actions[0] if single else actions)
 
-    def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:
+    def improved_values(self, task: Task, improvements: int | None = None) -> ActionValues:
         """Return the action values on which ``policy`` is greedy; it documents the arguments."""
         if improvements is not None:
             require_positive("improvements", improvements)

@@ -25,12 +25,6 @@ _RARE = 0.05
 _RECUR = 10
 """Mean number of rows of a state and action from which equal outcomes rule chance out."""
 
-_PERMUTATIONS, _DEVIATIONS = 40, 3.0
-"""Rewards of rows depend on them if they explain more than so many permutations of the rewards, by
-so many standard deviations."""
-_FEWEST_EQUAL = 1_000
-"""Smallest number of rows with two equals that tell whether rewards depend on them."""
-
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
 
@@ -69,11 +63,6 @@ def sampled_task(
     require(len(samples) >= 1, "at least one reward", len(samples))
     values = check_finite("rewards", rewards, len(samples))
     if np.array_equal(samples, reached):
-        if _independent(solution, values):
-            warn_user(
-                "rewards do not depend on state, action and next state, as far as the rows tell: "
-                "they are rewards of other rows, or noise"
-            )
         return rewarded_task(solution, values)
     kind = np.result_type(samples, reached)
     keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
@@ -114,33 +103,6 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
             f"{median:.3g}: values and policies depend on {few}; collect more of them"
         )
     return Task(solution, rewards)
-
-
-def _independent(solution: LeastSquares, rewards: np.ndarray) -> bool:
-    """Tell whether state, action and next state explain rewards [N] no better than those of others.
-
-    Rows that are not one of three equal ones do not count, and fewer than a thousand tell nothing.
-    Nothing is said of vectors and boxes.
-    """
-    states, actions = solution.basis.num_states, solution.actions.num_actions
-    if states is None or actions is None:
-        return False
-    state, action, reached = (column.astype(np.int64) for column in solution.recorded[:3])
-    kinds = (state * actions + action) * states + reached
-    _, kind, counts = np.unique(kinds, return_inverse=True, return_counts=True)
-    counts = counts[kind]
-    known = counts > 2
-    if known.sum() < _FEWEST_EQUAL or np.ptp(rewards[known]) == 0.0:
-        return False
-    _, kind = np.unique(kind[known], return_inverse=True)
-    sizes, given = np.bincount(kind), rewards[known] - rewards[known].mean()
-
-    def explained(values: np.ndarray) -> float:
-        return float((np.square(np.bincount(kind, values)) / sizes).sum())
-
-    rng = np.random.default_rng(0)
-    chance = [explained(rng.permutation(given)) for _ in range(_PERMUTATIONS)]
-    return explained(given) <= float(np.mean(chance) + _DEVIATIONS * np.std(chance))
 
 
 def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:

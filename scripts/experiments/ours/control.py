@@ -2,7 +2,7 @@
 
 **Ways**, each with the same number of environment steps:
 
-- fit: ``fit`` to uniformly random steps, then ``rep.policy(task, improvements=None)``;
+- fit: ``fit`` to uniformly random steps, then ``rep.policy(task)``;
 - DQN: this toolkit's agent, which explores by itself and learns from the task's own rewards, with
   the same options in all tasks. In ``Pendulum-v1`` it has five torques. The last agent is measured;
 - random: uniformly random actions.
@@ -131,7 +131,7 @@ def fit_random_steps(config: Config, task: str, seed: int) -> tuple[Choose, dict
     collected = time.perf_counter()
     rep = fit(data, num_features=config.num_features, discount=config.agents.dqn.discount)
     ready = time.perf_counter()
-    policy = rep.policy(rep.task(reward=TASKS[task].reward), improvements=None)
+    policy = rep.policy(rep.task(reward=TASKS[task].reward))
     names = ("collect_seconds", "fit_seconds", "policy_seconds")
     taken = np.diff([begun, collected, ready, time.perf_counter()]).tolist()
     return policy, dict(zip(names, taken, strict=True))

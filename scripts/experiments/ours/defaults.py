@@ -4,7 +4,7 @@
 
 - fit: ``fit`` with its defaults and the problem's discount. The reward is given afterwards: by the
   recorded rewards of the states reached, or by a function of these states. The policy is
-  ``rep.policy(task, improvements=None)``. A problem that the fit refuses has a random policy;
+  ``rep.policy(task)``. A problem that the fit refuses has a random policy;
 - extra-trees: fitted Q iteration with extremely randomised trees (Ernst, Geurts & Wehenkel 2005) on
   the same rows and rewards. Dictionaries are flattened as by Gymnasium's ``FlattenObservation``.
   Continuous actions are chosen among 17 levels of one number, 3 x 3 of two, or 32 of the data;
@@ -125,7 +125,7 @@ def fitted(problem: Problem, steps: int, seed: int) -> Choose:
             task = rep.task(reward=problem.reward)
         else:
             task = rep.task(data.next_observation, environment.rewards)
-    return rep.policy(task, improvements=None)
+    return rep.policy(task)
 
 
 def candidates(data: Transitions) -> npt.NDArray[Any]:

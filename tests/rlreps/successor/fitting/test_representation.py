@@ -120,6 +120,7 @@ def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
     task, values = rep.task(np.arange(4), rewards), chain.measure() @ rewards
     for improvements, best in ((1, values.argmax(axis=1)), (None, chain.optimal_policy(rewards))):
         np.testing.assert_array_equal(rep.policy(task, improvements)(states), best[states])
+    np.testing.assert_array_equal(rep.policy(task)(states), best[states])  # None is the default.
     for goal in (0, 4):
         best = corridor.optimal_policy(np.eye(5)[goal])
         greedy = corridor_rep.policy(corridor_rep.goal(goal))
@@ -156,12 +157,12 @@ def test_a_constant_in_all_rewards_adds_its_value_and_changes_no_policy(
     # Where episodes end, the equations keep the constant, with its ridge and rounding.
     endless = not chain.terminal.any()
     error = 2e-3 if endless else 2e-3 + 1e-4 * abs(constant)
-    found = rep.values(seen, task), rep.action_values(seen, task), rep.improved_values(task)(seen)
+    found = rep.values(seen, task), rep.action_values(seen, task), rep.improved_values(task, 1)(seen)
     for array, known in zip(found, (values, expected[states], expected[states]), strict=True):
         np.testing.assert_allclose(np.squeeze(array), known, rtol=0.0, atol=error)
         assert array.dtype == np.float64
     once = expected.argmax(axis=1)
-    np.testing.assert_array_equal(rep.policy(task)(seen), once[states])
+    np.testing.assert_array_equal(rep.policy(task, 1)(seen), once[states])
     if endless:
         best = chain.optimal_policy(rewards)
         np.testing.assert_array_equal(rep.policy(task, None)(seen), best[states])
@@ -259,32 +260,6 @@ def test_rewards_of_actions_alone_are_warned_of(continuous, share, told):
         rep = fit(data, num_features=2, discount=0.9, max_features=50)
         rep.policy(rep.task(data.next_observation, rewards))
     assert any("avoid costs of actions" in str(each.message) for each in caught) == told
-
-
-def test_one_improvement_with_a_kernel_too_wide_for_the_reward_is_warned_of():
-    rng, n, count = np.random.default_rng(0), 40, 4_000
-    actions = rng.integers(3, size=count)
-    places = np.append(0, np.cumsum(actions - 1 + (rng.random(count) < 0.2))) % n
-    circle = 2.0 * np.pi * places / n
-    seen, never = np.column_stack([np.cos(circle), np.sin(circle)]), np.zeros(count, bool)
-    given = {"num_features": 2, "discount": 0.9, "max_features": 100, "axes": "coordinates"}
-    data = as_transitions([seen[:-1], actions, seen[1:], never])
-    wide, narrow = (fit(data, **given, width=w, regularisation=1e-6) for w in (1.0, 0.25))
-    there, noise = 1.0 * (places[1:] == 0), rng.normal(size=count)
-    with pytest.warns(FitWarning, match=r"too wide for this reward: .* improvements=None"):
-        wide.policy(wide.task(data.next_observation, there))
-    # Warnings are errors: rewards that the kernel resolves, with a constant or mostly of noise.
-    narrow.policy(narrow.task(data.next_observation, there))
-    for smooth in (seen[1:, 0], seen[1:, 0] + 1e3, seen[1:, 0] + 10.0 * noise):
-        wide.policy(wide.task(data.next_observation, smooth))
-    # Actions that do not differ have no errors of advantages.
-    alone = dataclasses.replace(data, action=np.zeros(count, int), num_actions=3)
-    alone = fit(alone, **given, width=1.0, regularisation=1e-6)
-    with pytest.warns(FitWarning, match="all transitions have the same action") as told:
-        alone.policy(alone.task(data.next_observation, there))
-    assert len(told) == 1
-    task = wide.task(data.next_observation, there)
-    assert wide._improvement.kernel_check.predictable(task.rewards, 0.0 * task.weights) == 0.0
 
 
 def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
@@ -465,60 +440,6 @@ def test_policies_of_data_that_tried_one_action_are_warned_of(kind, method, corr
         assert (len(caught), caught[0].filename) == (1, __file__)
         alone = slice(None) if dense else before < 4
         np.testing.assert_array_equal(policy(before)[alone], action[alone])
-
-
-@few_arrivals
-def random_walk(size, right=0.5, rows=4_000, seed=0):
-    """A random walk on a line, which has moves left (0) and right (1)."""
-    actions, places = (np.random.default_rng(seed).random(rows) < right).astype(int), [0]
-    for action in actions:
-        places.append(min(max(places[-1] + 2 * action - 1, 0), size - 1))
-    ends = np.zeros(rows, np.bool_)
-    return as_transitions([np.array(places[:-1]), actions, np.array(places[1:]), ends])
-
-
-@pytest.mark.parametrize("left", [0.0, 0.2])
-def test_one_improvement_that_gains_little_is_warned_of(left):
-    size, discount = 5, 0.9
-    data = random_walk(size, right=0.2)
-    rep = fit(data, num_features=4, discount=discount)
-    reward = np.zeros(size)
-    reward[0], reward[-1] = left, 1.0
-    # The values of policies by the known moves, at the states of the data.
-    states = np.arange(size)
-    moves = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, size - 1)], axis=1)
-
-    def values(weights):
-        steps = np.zeros((size, size))
-        np.add.at(steps, (states[:, None], moves), weights)
-        return np.linalg.solve(np.eye(size) - discount * steps, steps @ reward)
-
-    def improve(before):
-        return np.eye(2)[(reward[moves] + discount * before[moves]).argmax(axis=1)]
-
-    data_values = best = values(np.tile([0.8, 0.2], (size, 1)))
-    first = values(improve(best))
-    for _ in range(size):
-        best = values(improve(best))
-    gains = [(each - data_values)[data.observation].mean() for each in (first, best)]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        rep.policy(rep.task(states, reward))
-    told = [each for each in caught if "one improvement gains" in str(each.message)]
-    assert len(told) == (gains[0] < 0.5 * gains[1]) == (left == 0.2)
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.3, 100.0])
-def test_rewards_of_other_rows_are_warned_of(noise):
-    rng, data = np.random.default_rng(0), random_walk(12)
-    rep = fit(data, num_features=4, discount=0.9)
-    rewards = data.next_observation / 11 + noise * rng.normal(size=len(data))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for given in (rewards, rng.permutation(rewards)):
-            rep.task(data.next_observation, given)
-    told = ["rewards of other rows, or noise" in str(each.message) for each in caught]
-    assert told == [True] * (2 if noise == 100.0 else 1)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
