@@ -13,9 +13,6 @@ from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.observations import Position
 from rlreps.envs.puddle_world import Puddle, PuddleWorld
 
-_MOST_BYTES = 2**20
-"""Largest size of an arena file."""
-
 
 def _arena(multiplier: float, *shapes: Shape) -> PuddleWorld:
     return PuddleWorld(puddles=tuple(Puddle(shape, multiplier) for shape in shapes))
@@ -147,25 +144,14 @@ def resolve_arena(
 
 
 def _read_arena(path: Path) -> PuddleWorld:
-    # Environments import nothing else of rlreps, so the reader in ``rlreps.files`` is out of reach.
-    if path.is_fifo() or path.is_char_device():
-        kind = "pipe" if path.is_fifo() else "device"  # Reading either may never end.
-        raise ArenaError(f"expected a regular file, got a {kind}: {path}")
     try:
-        with path.open("rb") as stream:
-            content = stream.read(_MOST_BYTES + 1)
+        settings = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         raise ArenaError(
             f"expected a readable arena file, got {path} ({error.strerror})"
         ) from error
-    try:
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
-        settings = tomllib.loads(content.decode())
-    except ValueError as error:  # broken TOML, or bytes that are not UTF-8
+    except (RecursionError, ValueError) as error:  # Broken TOML, or bytes that are not UTF-8.
         raise ArenaError(f"expected TOML, got {path} ({error})") from error
-    except RecursionError as error:
-        raise ArenaError(f"expected TOML, got {path} (too many levels)") from error
     try:
         return arena_from_settings(settings)
     except ArenaError as error:

@@ -16,7 +16,7 @@ steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=10_000, seed=0)
 rep = fit(steps, num_features=32, discount=0.99)
 
 # %% [markdown]
-# The reward is 1 for every step that the pole stands. `rep.policy` improves the policy that collected
+# The reward is 1 for every step that the pole stands. `rep.policy` improves the policy of
 # the data until it no longer changes.
 
 # %%

@@ -82,7 +82,7 @@ def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
     ("text", "message"),
     [
         ("step_size =", "expected TOML, got"),
-        ("goal = " + 9999 * "[", r"expected TOML, got .* \(too many levels\)"),
+        ("goal = " + 9999 * "[", r"expected TOML, got .* \(maximum recursion"),
         ("goal." + 2000 * "a." + "a = 1", r"expected TOML, got .* \(too many levels\)"),
         (
             'observation = {name = "code", colour = 3}',

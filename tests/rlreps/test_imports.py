@@ -32,7 +32,7 @@ LEVEL |= {"agents": 4, "envs": 2, "data": 2}
 LEVEL |= dict.fromkeys(("app.main", "app.commands", "app.experiments"), LEVEL["__main__"])
 # Fits train networks and keep folders: they stand above the measure's mathematics.
 LEVEL |= {"successor.fitting": 3}
-LEVEL |= {f"successor.fitting.{part}": 2 for part in ("data", "columns", "recording")}
+LEVEL |= {"successor.fitting.recording": 2}
 
 
 def imported_modules(path):

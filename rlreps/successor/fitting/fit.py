@@ -12,7 +12,7 @@ import numpy as np
 from rlreps.config import as_json
 from rlreps.errors import InputError, require, require_memory, warn_user
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.fitting.basis import Basis, DenseBasis, UnitVectors
+from rlreps.successor.fitting.basis import Basis, UnitVectors
 from rlreps.successor.fitting.behaviour import (
     EstimatedBehaviour,
     GivenBehaviour,
@@ -212,9 +212,6 @@ class Fit:
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
         if self._parts is not None:
             kept, held = solved(self._kept), self.data.held_out(_HELD_OUT, config.seed)
-            if whole.chosen is None and isinstance(basis, DenseBasis):
-                rest = Steps.of(self.data).at(held)
-                kept.take_moments(whole, dataclasses.replace(whole, recorded=rest))
             quality = measure_quality(self.data, held, kept, factors, config.seed)
             said = quality.warnings()
         record = describe_record(self.data, basis, observed.actions, config.seed)

@@ -155,18 +155,6 @@ class LeastSquares:
         reached = self._reached(np.ones((len(self.taken), 1), np.float32))
         return moment(self.basis, self._pairs, reached)
 
-    def take_moments(self, whole: "LeastSquares", rest: "LeastSquares") -> None:
-        """Take the moments of these rows from those of more rows, in place of passes over the rows.
-
-        Args:
-            whole: The equations of more rows, with the same dense features and ridge.
-            rest: Those of the rows that these equations leave out, fewer than these rows.
-        """
-        share = len(rest.taken) / len(whole.taken)
-        for name in ("gram", "crossed") if _steady(self._following) else ("gram",):
-            of_rest = share * getattr(rest, name)
-            setattr(self, name, (getattr(whole, name) - of_rest) / (1.0 - share))
-
     @functools.cached_property
     def reached_moment(self) -> np.ndarray:
         """G, [p, p], for dense features."""

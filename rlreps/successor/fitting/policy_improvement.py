@@ -97,7 +97,8 @@ class Improvement:
         rewards, solution = task.rewards, self.solution
         alike = describe_alike(solution, rewards)
         untried = describe_untried(solution, self.candidates.actions)
-        for line in filter(None, (alike, describe_costs(solution, rewards), untried)):
+        told = alike if rewards.any() else ""  # The task tells that all rewards are 0.
+        for line in filter(None, (told, describe_costs(solution, rewards), untried)):
             warn_user(line)
         one = self.of_weights(task.weights, task.constant)
         no_choice = self.candidates.actions.shape[1] == 1

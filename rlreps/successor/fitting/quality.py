@@ -23,6 +23,7 @@ _ADVICE = (
     "try more features, another method, a smaller regularisation, transitions.numbered() if "
     "observations repeat or, for a network, more steps or a smaller learning rate"
 )
+_ADVICE_AGAINST_NOISE = "try more data, fewer features or a larger regularisation"
 _ADVICE_OF_STATES = (
     "returns depend on more than the state and action: several policies made the data, or states "
     "lack something; fit each policy's episodes, or number states that tell more. If you set "
@@ -128,6 +129,7 @@ class Quality:
         """Describe what is wrong and what to try, one problem per line; empty for a good fit."""
         attainable, missed = max(self.attainable or 0.0, 0.0), self.missed or 0.0
         row_sums, untried = self.row_sums or 0.0, self.untried or 0.0
+        worse = (self.worse or 0.0) > 0.0
         known = [rows for rows in self.effective_rows if rows > 0.0]
         few = sum(rows < FEWEST_ROWS for rows in known)
         r_squared = self.r_squared or 0.0
@@ -145,6 +147,8 @@ class Quality:
         states = self.untried is not None  # Indices, whose transitions are counted.
         overfit = self.overfit > (_OVERFIT if states else _OVERFIT_DENSE)
         advice = "try more data" if overfit else _ADVICE_OF_STATES
+        if not states:
+            advice = _ADVICE_AGAINST_NOISE if worse else _ADVICE
         figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
         if self.r_squared is None:
             figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
@@ -157,20 +161,17 @@ class Quality:
             ),
             (
                 far,
-                f"values are far off the returns: {figure}; {advice}"
-                if states
-                else f"values are far off: {figure}; {_ADVICE}",
+                f"values are far off the returns: {figure}; {advice}",
             ),
             (
-                self.untold and not far and not self.worse,
+                self.untold and not far and not worse,
                 f"the quality of the fit is unknown: R² on held-out episodes is {r_squared:.2f}, "
                 + why,
             ),
             (
-                (self.worse or 0.0) > 0.0,
+                worse and not far,
                 "values are worse than their mean on held-out episodes: R² is "
-                f"{r_squared:.2f}; try more data, fewer features or a larger "
-                "regularisation",
+                f"{r_squared:.2f}; {_ADVICE_AGAINST_NOISE}",
             ),
             (
                 self.horizon < _LEAST_HORIZON,

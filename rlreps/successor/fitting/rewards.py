@@ -85,13 +85,13 @@ def sampled_task(
         ridge = ridge_by_leave_one_out(solution.features(samples[few]), values[few])
         guessed = solution.basis.project(reached[~known], ridge.weights)
         found[~known] = guessed + ridge.intercept
-    if values.any() and not found.any():
-        warn_user("no transition reaches a state with a reward, so all values are 0; collect more")
     return rewarded_task(solution, found)
 
 
 def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
-    """Return the task of these rewards; warn if few transitions tell them apart."""
+    """Return the task of these rewards; warn if none, or few transitions, tell them apart."""
+    if not rewards.any():
+        warn_user("no transition reaches a state with a reward, so all values are 0; collect more")
     median = float(np.median(rewards))
     apart = rewards - median
     count = round(float(effective_number(apart / max(np.abs(apart).max(), 1e-300))))

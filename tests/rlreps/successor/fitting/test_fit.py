@@ -14,7 +14,6 @@ from rlreps.successor import LeastSquaresFit, TemporalDifferences, Transitions, 
 from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting.config import configured
 from rlreps.successor.fitting.fit import Fit
-from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.network_basis import next_weights
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.transitions import as_transitions
@@ -47,16 +46,6 @@ def test_the_method_is_chosen_for_the_data(corridor):
     assert chosen(walk(), max_features=7).method == LeastSquaresFit(max_features=7)
     # Counts have one block for each discrete action.
     assert chosen(as_transitions(data_of("indices, box"))).method == TemporalDifferences()
-
-
-@pytest.mark.parametrize("behaviour", ["uniform", "estimated"])
-def test_moments_taken_from_all_rows_change_no_quality(behaviour, monkeypatch):
-    data, given = walk(400), {"behaviour": behaviour, "num_features": 4, "max_features": 30}
-    taken = fit(data, **given).quality
-    monkeypatch.setattr(LeastSquares, "take_moments", lambda *_: None)
-    own = fit(data, **given).quality
-    for name in ("r_squared", "attainable", "missed", "overfit", "row_sums"):
-        assert getattr(taken, name) == pytest.approx(getattr(own, name), rel=1e-4, abs=1e-5)
 
 
 def test_images_with_channels_first_are_arranged_as_agents_arrange_them():

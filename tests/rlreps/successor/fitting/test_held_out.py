@@ -305,7 +305,7 @@ def test_codes_as_floats_are_compared_with_counts():
         return fit([seen[:-1], actions, seen[1:], np.zeros(count, bool)], width=1.0, **given)
 
     codes = rng.permutation(n)[places] + 0.5  # Whole numbers are warned of.
-    with pytest.warns(FitWarning, match=r"values are far off: .*numbered\(\)"):
+    with pytest.warns(FitWarning, match=r"values are far off the returns: .*numbered\(\)"):
         found = fitted(codes).quality
     assert found.r_squared < 0.5 * found.attainable
     # Warnings are errors, for the same states in a meaningful order.

@@ -152,22 +152,6 @@ def test_the_next_features_of_a_steady_policy_are_means_over_rows_that_go_on(den
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("steady", [False, True])
-def test_moments_are_those_of_all_rows_less_those_of_the_rows_left_out(dense, steady):
-    policy = (lambda states: np.full((len(states), 2), 0.5)) if steady else dense.behaviour
-    whole = dataclasses.replace(dense, behaviour=policy)
-    left_out = np.random.default_rng(0).random(len(dense.rows.action)) < 0.2
-    alone, found, rest = (
-        dataclasses.replace(whole, recorded=dense.rows.at(mask))
-        for mask in (~left_out, ~left_out, left_out)
-    )
-    found.take_moments(whole, rest)
-    np.testing.assert_allclose(found.gram, alone.gram, rtol=1e-9, atol=1e-12)
-    rewards = np.ones((len(alone.taken), 1))
-    np.testing.assert_allclose(found.values(rewards), alone.values(rewards), rtol=1e-3, atol=1e-3)
-    assert ("crossed" in vars(found)) == steady
-
-
 def improved_values(improved, rewards, improvements):
     """Improve on the values of the data's policy."""
     task = Task(improved.solution, rewards)

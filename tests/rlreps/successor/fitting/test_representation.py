@@ -157,7 +157,11 @@ def test_a_constant_in_all_rewards_adds_its_value_and_changes_no_policy(
     # Where episodes end, the equations keep the constant, with its ridge and rounding.
     endless = not chain.terminal.any()
     error = 2e-3 if endless else 2e-3 + 1e-4 * abs(constant)
-    found = rep.values(seen, task), rep.action_values(seen, task), rep.improved_values(task, 1)(seen)
+    found = (
+        rep.values(seen, task),
+        rep.action_values(seen, task),
+        rep.improved_values(task, 1)(seen),
+    )
     for array, known in zip(found, (values, expected[states], expected[states]), strict=True):
         np.testing.assert_allclose(np.squeeze(array), known, rtol=0.0, atol=error)
         assert array.dtype == np.float64
@@ -208,7 +212,6 @@ def rewards_with(some, rows=20_000, common=0.0):
         (rewards_with({1.0: 3}) + np.random.default_rng(0).normal(0, 1e-3, 20_000), "3 of 20,000"),
         (np.random.default_rng(0).normal(size=20_000), None),
         (np.random.default_rng(0).normal(size=200) ** 2, None),
-        (rewards_with({}), None),
     ],
 )
 def test_rewards_that_few_transitions_decide_are_warned_of(rep, rewards, told, constant):
@@ -272,6 +275,9 @@ def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
     with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
         task = small.task(np.array([258]), [1.0])
     assert not task.rewards.any()
+    small.policy(task)  # Silent: it is told once.
+    with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
+        small.task(reward=np.zeros_like)
 
 
 @pytest.mark.filterwarnings("ignore:in .*% of the data's states the policy takes an action")
