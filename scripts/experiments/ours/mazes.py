@@ -174,7 +174,7 @@ class AtCells:
         found = self.representation.features(self.inputs, scaling=scaling)
         return np.where(self.known[:, None], found, 0.0)
 
-    def policy(self, task: Task, improvements: int | None) -> DoubleArray:
+    def policy(self, task: Task, improvements: int | None = None) -> DoubleArray:
         """Return the probabilities of the policy of a task, [n, A]."""
         choose = self.representation.policy(task, improvements)
         actions = self.world.num_actions
