@@ -11,13 +11,9 @@ from rlreps.numerics import make_keys
 KEYS = make_keys(range(5))
 DRAWS = {
     "fold_in": lambda key: jax.random.key_data(jax.random.fold_in(key, 7)),
-    "split": lambda key: jax.random.key_data(jax.random.split(key, 3)),
     "split to a grid": lambda key: jax.random.key_data(jax.random.split(key, (2, 3))),
-    "of the rest": lambda key: jax.random.uniform(jax.random.split(jax.random.fold_in(key, 2))[1]),
-    "one": lambda key: jax.random.bits(key),
     "bytes": lambda key: jax.random.bits(key, (3, 5), "uint8"),
     "normal": lambda key: jax.random.normal(key, (4, 2), "float32"),
-    "randint": lambda key: jax.random.randint(key, (6,), 0, 1_000, "int32"),
     "permutation": lambda key: jax.random.permutation(key, 50),
 }
 

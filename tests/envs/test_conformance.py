@@ -17,8 +17,6 @@ LIMIT = 3
 INTEGRATION = pytest.mark.integration
 ENVIRONMENTS = {
     "puddles": load_arena("sutton", max_steps=LIMIT).with_task(),
-    "walls": load_arena("two_room", max_steps=LIMIT).with_task(),
-    "codes": load_arena("spiral", goal=(0.1, 0.5, 0.05), observation="code", max_steps=LIMIT),
     "images": load_arena("four_rooms", observation="image", max_steps=LIMIT).with_task(),
     "balls": BouncingBalls(max_steps=LIMIT, frame_size=32),
     "shaped": ShapedEnvironment(

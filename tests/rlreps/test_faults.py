@@ -44,7 +44,7 @@ def test_generation_killed_at_random_moments_ends_in_the_same_bytes(
     def written():
         return len(list(path.glob("c/*/0")))
 
-    for delay in np.random.default_rng(0).uniform(0.0, 0.2, 4):
+    for delay in np.random.default_rng(0).uniform(0.0, 0.2, 2):
         before, process = written(), start_rlreps(*GENERATE, "--out", path, first=ONE_CORE)
         while written() == before and process.poll() is None:
             time.sleep(0.002)

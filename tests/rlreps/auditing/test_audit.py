@@ -339,7 +339,7 @@ def corridor():
     return world.truth(discount=0.95), left * values
 
 
-@pytest.mark.parametrize("units", [1, 5, 10, 16, 32])
+@pytest.mark.parametrize("units", [5, 32])
 def test_exact_leading_components_are_not_aliased(corridor, units):
     truth, rows = corridor
     # Headings that face walls differ in visits of their own, which are in later components.
@@ -488,7 +488,7 @@ def test_a_large_unit_hides_no_other_unit_and_no_defect(truth, sound, random):
     assert names(1e6 * cases["collapsed"] + 1e9) == ["collapsed", "offset", "scale"]
 
 
-@pytest.mark.parametrize("count", [4, 6, 12])
+@pytest.mark.parametrize("count", [4, 12])
 def test_exact_components_of_few_states_are_not_called_chance(count):
     steps = (np.arange(count)[:, None] + np.array([[1, -1]])) % count
     world = World.from_arrays(next_states=steps, rewards=np.zeros((count, 2)))
@@ -541,10 +541,10 @@ def test_features_that_hold_clearly_more_than_chance_are_not_called_chance(truth
     assert chance not in [each.name for each in found.defects]
     for units in (1, 5, 60):
         names = []
-        for _ in range(20):
+        for _ in range(8):
             found = rlreps.audit(features[random.permutation(STATES), :units], truth)
             names.append([each.name for each in found.findings["features"].defects])
-        assert sum(chance in each for each in names) >= 19
+        assert sum(chance in each for each in names) >= 7
 
 
 @pytest.mark.parametrize("units", [3, 8, 20])
@@ -643,8 +643,7 @@ def test_a_function_may_depend_on_the_batch_by_rounding(truth):
     assert found.findings["features"].defects[0].name == "collapsed"
 
 
-@pytest.mark.parametrize("value", [1.0, 0.1])
-@pytest.mark.parametrize("units", [1, 2, 4])
+@pytest.mark.parametrize(("units", "value"), [(1, 1.0), (4, 0.1)])
 def test_constant_features_hold_nothing(truth, units, value):
     found = rlreps.audit(np.full((STATES, units), value), truth).findings["features"]
     assert found.leading() == pytest.approx(0.0, abs=1e-12)

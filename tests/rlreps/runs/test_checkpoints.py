@@ -56,6 +56,8 @@ def test_neither_a_part_of_a_checkpoint_nor_that_of_another_run_is_taken(tmp_pat
     with pytest.raises(InputError, match="got the checkpoint of another run"):
         Checkpoints(tmp_path, run="theirs").restore(7, a_state(1))
     shutil.copytree(tmp_path / "7", tmp_path / "9")
+    with pytest.raises(InputError, match="got the checkpoint of step 7"):
+        Checkpoints(tmp_path, run="ours").restore(9, a_state(1))
     (tmp_path / "9" / checkpoint_module._RECORD).unlink()
     assert Checkpoints(tmp_path, run="ours").complete_steps() == [7]
 

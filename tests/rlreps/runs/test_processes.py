@@ -8,7 +8,6 @@ import signal
 import socket
 import time
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,9 +21,6 @@ from rlreps.runs.processes import (
     require_same,
     together,
 )
-from rlreps.subspace import RandomizedSVD, subspace_distance
-from rlreps.successor.truth.store import open_store
-from rlreps.successor.truth.stored_subspace import principal_subspace
 
 QUICK = ["successor", "generate", "--quiet", "--bins", "9", "--block-rows", "5"]
 QUICK += ["--rollouts", "20", "--horizon", "50"]
@@ -168,6 +164,10 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, seeds, w
     alone(*arguments, "--out", tmp_path / "one")
     code = "import rlreps.successor.truth.stored_subspace as g; g.IN_MEMORY_BYTES = "
     options = {"first": code + ("0" if where == "disk" else "2**30"), **TWO_DEVICES}
+    # A store of their own: what one process kept beside its store is not read.
+    arguments[1] = shutil.copytree(
+        quick, tmp_path / "psi", ignore=shutil.ignore_patterns("subspace")
+    )
     arguments += ["--devices", 2, "--out", tmp_path / "all"]
     ends = [finish(process) for process in start_together(arguments, **options)]
     assert [(code, said) for code, _, said in ends] == [(0, [])] * 2
@@ -209,24 +209,3 @@ def test_training_whose_processes_die_goes_on_to_the_same_bits(start_together, q
         json.loads((tmp_path / name / "summary.json").read_text()) for name in ("run", "whole")
     ]
     assert summaries[0]["per_seed"] == summaries[1]["per_seed"]
-
-
-@pytest.mark.integration
-def test_processes_that_share_the_rows_of_a_large_matrix_find_the_components_of_one(
-    start_rlreps, start_together, quick, tmp_path
-):
-    options = {"first": "import rlreps.successor.truth.stored_subspace as g; g.IN_MEMORY_BYTES = 0"}
-    paths = [shutil.copytree(quick, tmp_path / name) for name in ("one", "all")]
-    arguments = ["svd", "--rank", 5, "--oversampling", 10, "--quiet"]
-    ends = [finish(start_rlreps(*arguments, paths[0], **options))]
-    ends += [finish(process) for process in start_together([*arguments, paths[1]], **options)]
-    assert [(code, said) for code, _, said in ends] == [(0, [])] * 3
-    assert (ends[1][1] != "", ends[2][1]) == (True, "")
-    one, both = (
-        principal_subspace(open_store(path), RandomizedSVD(rank=5, oversampling=10))
-        for path in paths
-    )
-    assert both.method == "randomized"  # Kept beside the store: nothing was computed here.
-    np.testing.assert_allclose(both.singular_values, one.singular_values, rtol=1e-5)
-    distance = subspace_distance(jnp.asarray(both.basis), jnp.asarray(one.basis))
-    assert float(distance) < 1e-8

@@ -212,14 +212,15 @@ def test_runs_without_common_seeds_are_compared_as_by_welchs_test_of_scipy(runs)
 def test_unpaired_intervals_allow_for_skewness_of_either_side():
     rng = np.random.default_rng(0)
     missed, plain = 0, 0
-    for _ in range(2_000):
+    for _ in range(800):
         skewed, steady = rng.lognormal(size=10), 1e-3 * rng.normal(size=10)
-        found, other = welch_interval(skewed, steady), welch_interval(steady, skewed)
-        np.testing.assert_allclose(other, [-found.value, -found.high, -found.low])
+        found = welch_interval(skewed, steady)
         student = student_interval(found.value, welch_error(skewed, steady))
         missed += not found.low < np.exp(0.5) < found.high
         plain += not student.low < np.exp(0.5) < student.high
-    assert missed / 2_000 == pytest.approx(0.087, abs=0.025)
+    other = welch_interval(steady, skewed)
+    np.testing.assert_allclose(other, [-found.value, -found.high, -found.low])
+    assert missed / 800 == pytest.approx(0.087, abs=0.03)
     assert plain > 1.5 * missed
     # Beside a steady sample, it is the interval of the other's mean.
     np.testing.assert_allclose(found, mean_interval(skewed - steady.mean()), rtol=1e-3)

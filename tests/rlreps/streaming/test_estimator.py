@@ -69,7 +69,7 @@ def test_defaults_leave_little_more_loss_than_the_best_components(rule):
     assert loss_over_exact(streamed, X) < STREAMED.get(rule, 1.12)
 
 
-@pytest.mark.parametrize("sizes", [[1, 1, 1, 1, 1], [50, 3, 120]])
+@pytest.mark.parametrize("sizes", [[1, 1, 50, 3, 120]])
 def test_incremental_pca_has_the_exact_moments_of_a_stream_within_its_span(sizes):
     # Rank 3: nothing is ever lost, however the rows are split.
     random = np.random.default_rng(0)
@@ -292,8 +292,9 @@ except ImportError as error:
     assert "rlreps[sklearn]" in found.stdout
 
 
-@pytest.mark.parametrize("spread", [1e6, 1e7, 1e8])
-@pytest.mark.parametrize("rule", ["implicit_krasulina", "oja", "incremental_pca"])
+@pytest.mark.parametrize(
+    ("rule", "spread"), [("implicit_krasulina", 1e6), ("incremental_pca", 1e8)]
+)
 def test_a_column_of_large_numbers_is_warned_of(spread, rule):
     rows = np.random.default_rng(0).normal(size=(2_000, 6)) * [spread, 4.0, 3.0, 0.5, 0.5, 0.5]
     with pytest.warns(FitWarning, match=r"component 3 has .* of the total variance"):
@@ -312,7 +313,7 @@ def test_one_row_of_large_numbers_is_warned_of_wherever_it_is(rule):
 
 @pytest.mark.parametrize("origin", [0.0, 1_000.0])
 @pytest.mark.parametrize("rule", ["implicit_krasulina", "incremental_pca"])
-@pytest.mark.parametrize("dtypes", [["f4"], ["f8"], ["f4", "f8"]])
+@pytest.mark.parametrize("dtypes", [["f4", "f8"]])
 def test_rows_of_low_rank_have_no_small_component(dtypes, rule, origin):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(2_000, 2)) @ rng.normal(size=(2, 6)) + origin

@@ -300,12 +300,6 @@ def test_input_that_does_not_fit_is_refused(name):
             rule.update(state, jnp.zeros(shape))
         with pytest.raises(InputError, match=message):
             rule.update_each(state, jnp.zeros(shape))
-    for k, limit in ((0, ">= 1"), (FEATURES + 1, f"<= {FEATURES}, .*")):
-        with pytest.raises(InputError, match=f"expected num_components {limit}, got {k}"):
-            RULES[name].at_rate(FEATURES, k, 0.1)
-    if RULES[name].needs_learning_rate:
-        with pytest.raises(InputError, match=r"learning_rate in \(0, inf\), got nan"):
-            rule_of(name, rate=float("nan"))
 
 
 @every_rule

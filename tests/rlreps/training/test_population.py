@@ -15,10 +15,10 @@ from rlreps.cumulants import Discs
 from rlreps.encoders import MLP, Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import TrainingDivergedError
-from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin, VICReg
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.numerics import compile_once
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.sources import chain_source, matrix_source, puddle_world_source
+from rlreps.sources import matrix_source, puddle_world_source
 from rlreps.sources.store import streamed_source
 from rlreps.subspace import subspace_distance
 from rlreps.training import Learner, Optimizer, population, stack, train, train_population
@@ -93,9 +93,7 @@ def assert_identical(first, second):
 
 
 OTHERS = [
-    Explicit(num_features=RANK, num_tasks=NUM_TASKS, weight_learning_rate=1e-2),
     DanskinLissa(RANK, permutations=2, whitening=True, feature_norm="running", kappa0=1.0),
-    Spin(RANK, averaging_rate=0.1, encoder=Tabular(RANK, num_states=NUM_STATES)),
 ]
 
 
@@ -337,10 +335,8 @@ LIVE = {"horizon": 2, "discount": 0.9}
             [3, 4],
         ),
         (puddle_world_source(load_arena("empty"), Discs(), **LIVE), LargeBatch(FEATURES), [3]),
-        (source_of(0), Spin(FEATURES, encoder=Tabular(FEATURES, num_states=STATES)), [3, 4]),
-        (chain_source(np.full((STATES, STATES), 1 / STATES), PLACES), VICReg(FEATURES), [3]),
     ],
-    ids=["streamed", "live", "spin", "pairs"],
+    ids=["streamed", "live"],
 )
 def test_a_chunk_uses_its_state_up_and_transfers_nothing(
     source, objective, seeds, forbid_transfers

@@ -237,9 +237,9 @@ class Rare(Corridor):
         return seen, reward * (self.kind == "place" or drawn), *rest
 
 
-@pytest.mark.parametrize(("kind", "chance"), [("reward", 0.5), ("reward", 0.98), ("place", 0.02)])
+@pytest.mark.parametrize(("kind", "chance"), [("reward", 0.98), ("place", 0.02)])
 def test_outcomes_of_few_states_are_taken_again_many_times(kind, chance):
-    for seed in range(10):  # One pair of thirteen pays; each is taken about 400 times.
+    for seed in range(5):  # One pair of thirteen pays; each is taken about 400 times.
         with pytest.raises(InputError, match="a deterministic environment, got another"):
             World.enumerate(Rare(kind=kind, chance=chance), seeds=[seed])
 

@@ -169,7 +169,7 @@ def solve_exactly(rows, right):
     return [row[-1] for row in table]
 
 
-@pytest.mark.parametrize("digits", range(3, 9))
+@pytest.mark.parametrize("digits", [3, 8])
 def test_far_sighted_values_and_policies_are_those_of_fractions(digits):
     discount = 1.0 - 10.0**-digits
     gamma = fractions.Fraction(discount)

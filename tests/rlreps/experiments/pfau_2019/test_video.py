@@ -122,7 +122,7 @@ def rejection_sample(world, count, seed):
     return draws[apart][:count]
 
 
-@pytest.mark.parametrize("frames", [0, pytest.param(100, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("frames", [0])
 def test_the_law_of_reset_is_the_stated_one_and_stationary(frames):
     # Copies are independent, so each test is exact; seeded, and at 1e-3 a chance of 1 % in all.
     world = BouncingBalls()

@@ -173,10 +173,6 @@ def test_images_of_few_states_are_told_that_counts_serve():
         fit(rows, **few)
     (said,) = (each for each in caught if "only 2.0% of" in str(each.message))
     assert "only 2.0% of the observations differ: transitions.numbered()" in str(said.message)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fit(rows, method="td", **few)
-    assert not any("of the observations differ" in str(each.message) for each in caught)
 
 
 @pytest.mark.integration
@@ -221,7 +217,6 @@ def bad_policy(observations):
 
 own_encoder = FunctionEncoder(lambda key: jnp.eye(2), lambda params, seen: seen @ params)
 REFUSED_FITS = [
-    ({"method": "sarsa"}, r"one of least_squares, td, got 'sarsa'"),
     ({"method": "td", "max_features": 9}, "expected options of fit .* got max_features"),
     ({"encoder": Tabular()}, r"indices of states \(integers\) for tabular"),
     ({"steps": 5}, "no steps with method least_squares, which trains no network, got 5"),

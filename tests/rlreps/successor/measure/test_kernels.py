@@ -149,16 +149,16 @@ def test_every_closed_room_has_a_mode_of_its_own():
     np.testing.assert_allclose(modes.right @ (modes.left @ np.ones(bins**2)), 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("count_start", [True, False])
 @pytest.mark.parametrize(
-    ("arena", "bins", "refinement", "horizon", "discount"),
+    ("arena", "bins", "refinement", "horizon", "discount", "count_start", "dense"),
     [
-        ("sutton", BINS, 1, 1, 0.9),
-        ("sutton", BINS, 1, 2, 0.9),
-        ("sutton", BINS, 1, 9, 0.99),
-        ("sutton", BINS, 1, 700, 0.99),
-        ("two_room", 8, 2, 60, 0.97),
+        ("sutton", BINS, 1, 1, 0.9, True, True),
+        ("sutton", BINS, 1, 2, 0.9, False, False),
+        ("sutton", BINS, 1, 9, 0.99, True, False),
+        ("sutton", BINS, 1, 700, 0.99, False, True),
+        ("sutton", BINS, 1, 700, 0.99, True, False),
+        ("two_room", 8, 2, 60, 0.97, True, True),
+        ("two_room", 8, 2, 60, 0.97, False, False),
     ],
 )
 def test_rows_equal_the_sum_term_by_term(
