@@ -34,7 +34,7 @@ def values_of(policy):
     return np.linalg.solve(np.eye(7) - 0.9 * moves, REWARDS[there])
 
 
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.parametrize("seed", range(3))
 def test_nearest_rows_of_a_deterministic_line_give_exact_values(line, seed):
     policy = np.random.default_rng(seed).integers(2, size=7)
     reached = line.recorded.next_observation[:, 0].astype(int)
@@ -187,7 +187,7 @@ def test_a_policy_below_its_promise_is_told(line, monkeypatch):
         assert improved.values(one, rewards, None) is fitted
 
 
-@pytest.mark.parametrize("cut", [3])
+@pytest.mark.parametrize("cut", [0, pytest.param(1, marks=pytest.mark.integration), 3])
 def test_rows_that_end_are_judged_by_their_rewards(cut):
     rng = np.random.default_rng(0)
     state = rng.normal(size=(1_000, 3)).astype(np.float32)
