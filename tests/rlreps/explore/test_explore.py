@@ -31,8 +31,6 @@ from rlreps.errors import FitWarning, InputError
 from rlreps.explore import build, runs
 from rlreps.explore import page as rendering
 from rlreps.explore.build import explore
-from rlreps.report.page import Page, Section, write_report
-from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import Transitions, fit
 from rlreps.successor.measure.grids import BoxGrid, Grid
@@ -597,24 +595,4 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
     for section in ("rows", "components", "reward", "spectrum"):
         assert browser.js(f"explore.drawPng('{section}').then((b) => b.size)") > 5000
-    assert browser.troubles() == []
-
-
-@in_browser
-@pytest.mark.integration
-def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
-    rows = [("b", 0.5), ("a", 12345.0), ("c", -6.2e-4), ("d", None)]
-    table = Table(("name", "value"), rows, "Values.")
-    run = RunFolder.create_or_resume(tmp_path / "run", kind="train", config={}, provenance={})
-    path = write_report(run, Page("t", "", [Section("s", tables=[table])]))
-    browser.get(path.as_uri())
-
-    def sorted_by(column):
-        browser.find_elements(By.CSS_SELECTOR, "thead button")[column].click()
-        cells = "[...document.querySelectorAll('td:first-child')].slice(0, 4)"
-        return browser.js(f"{cells}.map(cell => cell.textContent).join('')")
-
-    assert [sorted_by(0), sorted_by(0)] == ["abcd", "dcba"]
-    # Numbers by their size; what is missing comes last both ways.
-    assert [sorted_by(1), sorted_by(1)] == ["cbad", "abcd"]
     assert browser.troubles() == []
