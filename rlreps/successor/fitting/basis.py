@@ -295,6 +295,35 @@ class ActionBasis:
         products = [unit[:, i] * unit[:, j] for i, j in _products(unit.shape[1])]
         return np.column_stack([np.ones(len(unit), np.float32), unit, *products])
 
+    @property
+    def _squares(self) -> list[int]:
+        """Places in b of the squares of a box's numbers, [k]."""
+        assert self.low is not None
+        k = len(self.low)
+        return [1 + k + at for at, (i, j) in enumerate(_products(k)) if i == j]
+
+    def find_likely(self, candidates: Candidates, expected: np.ndarray) -> np.ndarray:
+        """Tell which parts of actions have a tenth of the largest probability or more, [m, g, c].
+
+        This is the constraint of Fujimoto, Conti, Ghavamzadeh & Pineau (2019, Equation 15), whose
+        threshold was 0.3. The numbers of a box count as independent and normal.
+
+        Args:
+            candidates: Actions to choose from.
+            expected: E[b(a) | s] of the data's policy, [m, m_b].
+        """
+        if self.num_actions is not None:
+            found = expected[:, candidates.actions]
+            return np.asarray(found >= _LIKELY * found.max(axis=2, keepdims=True))
+        assert self.low is not None
+        numbers, squares = slice(1, 1 + len(self.low)), self._squares
+        mean = expected[:, numbers].astype(np.float64)
+        precision = 1.0 / np.maximum(expected[:, squares] - np.square(mean), _LEAST_VARIANCE)
+        # Σ (a − mean)² / variance, less what all actions have in common.
+        far = np.tensordot(precision, candidates.weights[..., squares], ([1], [2]))
+        far -= 2.0 * np.tensordot(precision * mean, candidates.weights[..., numbers], ([1], [2]))
+        return np.asarray(far <= far.min(axis=2, keepdims=True) - 2.0 * math.log(_LIKELY))
+
     def candidates(self, taken: np.ndarray) -> Candidates:
         """Return actions to choose from: the discrete actions taken, or points in a box's range.
 
@@ -323,6 +352,10 @@ class ActionBasis:
         return Candidates(actions[None], self.weights(actions)[None])
 
 
+_LIKELY = 0.1
+"""Share of the largest probability in a state that an action has if the data support it."""
+_LEAST_VARIANCE = 1e-3
+"""Smallest variance of a number of an action, for which the box is [−1, 1]."""
 _MOST_CROSSED = 3
 """Largest size of a box whose features include products of different numbers."""
 

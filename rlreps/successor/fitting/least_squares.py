@@ -228,12 +228,17 @@ class LeastSquares:
     @functools.cached_property
     def solve(self) -> Solver:
         """The solver for the data's policy, with one factorisation for all right-hand sides."""
-        return self.solver(self._following)
+        return self.solver(self.following)
 
     @functools.cached_property
-    def _following(self) -> np.ndarray:
+    def following(self) -> np.ndarray:
         """E[b(a') | s'] of the data's policy at every row's next state, [N, m_b]."""
         return self.behaviour(self.rows.next_observation)
+
+    @functools.cached_property
+    def steady(self) -> bool:
+        """Whether the data's policy does not depend on the state."""
+        return _steady(self.following)
 
     def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:
         """Compute E[ψ(s, a) c(s')ᵀ] of c at every row's next state [N, k], [q, k].

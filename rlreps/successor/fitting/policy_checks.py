@@ -3,12 +3,8 @@
 Functions return a warning, or "" where there is none.
 """
 
-from collections.abc import Callable
-
 import numpy as np
-from scipy.spatial import KDTree
 
-from rlreps.successor.fitting.basis import DenseBasis
 from rlreps.successor.fitting.least_squares import LeastSquares
 
 _MOST_ALONE = 0.5
@@ -17,16 +13,6 @@ _MOST_JUDGED = 20_000
 """Largest number of rows that are compared."""
 _LEFT_TO_STATES = 0.01
 """Share of the variance of rewards that actions leave, below which states do not matter."""
-_NEAREST = (60, 5)
-"""Number of nearest rows, one of which has an action that was tried: at least, and for each action.
-An action with a local share of 5 % is missing from sixty rows with a chance of 0.05."""
-_FEWEST_FAR = 10
-"""The nearest rows are at most one row in so many."""
-_MOST_ASKED = 1_000
-"""Largest number of states in which a policy is compared with the nearest rows."""
-_MOST_UNTRIED = 0.05
-"""Good policies of random and mixed logs had at most 0.01, one of a controller's log 0.05; a bad
-one of such a log 0.08."""
 
 
 def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndarray) -> str:
@@ -105,33 +91,4 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
     return (
         f"{share:.0%} of the transitions start in states in which only one action was tried, and "
         "the policy takes no other there; collect transitions of other actions"
-    )
-
-
-def describe_departures(solution: LeastSquares, choose: Callable[[np.ndarray], np.ndarray]) -> str:
-    """Return a warning if a policy takes actions that the nearest rows do not have; else "".
-
-    The policy maps states [m, ...] to actions [m]. Indices of states and boxes of actions are not
-    judged.
-    """
-    basis, count = solution.basis, solution.actions.num_actions
-    if count is None or basis.num_states is not None:
-        return ""
-    assert isinstance(basis, DenseBasis)
-    nearest, rows = max(_NEAREST[0], _NEAREST[1] * count), len(solution.recorded.action)
-    some = np.random.default_rng(0).permutation(rows)[:_MOST_JUDGED]
-    if len(some) < _FEWEST_FAR * nearest:
-        return ""
-    seen, taken = solution.recorded.observation[some], solution.recorded.action[some]
-    asked = seen[:_MOST_ASKED]
-    places = basis.coordinates(seen)
-    _, near = KDTree(places).query(places[: len(asked)], k=nearest)
-    tried = (taken[near] == choose(asked)[:, None]).any(axis=1)
-    share = 1.0 - float(tried.mean())
-    if share <= _MOST_UNTRIED:
-        return ""
-    return (
-        f"in {share:.0%} of the data's states the policy takes an action that none of the "
-        f"{nearest} nearest rows has: its values may be extrapolated; collect transitions of "
-        "other actions, such as random ones"
     )

@@ -20,7 +20,6 @@ from rlreps.successor.fitting.nearest_rows import NearestRows
 from rlreps.successor.fitting.policy_checks import (
     describe_alike,
     describe_costs,
-    describe_departures,
     describe_untried,
 )
 from rlreps.successor.fitting.rewards import Task
@@ -102,10 +101,7 @@ class Improvement:
             warn_user(line)
         one = self.of_weights(task.weights, task.constant)
         no_choice = self.candidates.actions.shape[1] == 1
-        found = self.values(one, rewards, 1 if alike or no_choice else improvements)
-        if line := describe_departures(solution, functools.partial(self.greedy, values=found)):
-            warn_user(line)
-        return found
+        return self.values(one, rewards, 1 if alike or no_choice else improvements)
 
     def values(
         self, one: ActionValues, rewards: np.ndarray, improvements: int | None
@@ -209,20 +205,28 @@ class Improvement:
     def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
         """Return the best action at states [m, ...], [m] or [m, k].
 
-        For indices of states, actions that no row took in a state are left out: their values, less
-        the constant, are 0, which would be the largest in a task with negative rewards.
+        Actions that the data do not support are left out. Their values are extrapolated or, for
+        indices of states, 0, which would be the largest in a task with negative rewards.
         """
         return self.candidates.best(self._of_candidates(states, values))
 
     def _of_candidates(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
         """Compute values less the constant, −∞ for actions left out, [m, g, c]."""
-        found, tried = values.without_constant(states), self._tried(states)
-        return found if tried is None else np.where(tried, found, -np.inf)
+        found, supported = values.without_constant(states), self.supported(states)
+        return found if supported is None else np.where(supported, found, -np.inf)
 
-    def _tried(self, states: np.ndarray) -> np.ndarray | None:
-        """Return which candidates rows took in indices of states, [m, 1, c]; None for others."""
-        tried = self.solution.tried
-        return None if tried is None else tried[states][:, None, self.candidates.actions[0]]
+    def supported(self, states: np.ndarray) -> np.ndarray | None:
+        """Tell which candidates the data support at states, [m, g, c]; None if they are all.
+
+        In indices of states these are the actions that rows took there; in others, those that the
+        data's policy, if it depends on the state, takes with a tenth of the largest probability.
+        """
+        solution, candidates = self.solution, self.candidates
+        if solution.tried is not None:
+            return solution.tried[states][:, None, candidates.actions[0]]
+        if solution.basis.num_states is not None or solution.steady:
+            return None
+        return solution.actions.find_likely(candidates, solution.behaviour(states))
 
     def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).
@@ -232,8 +236,8 @@ class Improvement:
         regressions disagree where the data are few; the smallest of them does not lead a policy
         there (Fujimoto, van Hoof & Meger 2018 take it of two networks).
 
-        For indices of states, the maximum leaves out actions that no row took in a state, and
-        nothing follows a state in which no row starts.
+        The maximum leaves out actions that the data do not support. Nothing follows an index of a
+        state in which no row starts.
 
         Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
         twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. The maximum over actions picks
@@ -265,7 +269,7 @@ class Improvement:
             jnp.asarray(kept, jnp.float32),
             jnp.asarray(solution.discounts * solution.started(reached), jnp.float32),
             jnp.asarray(self.candidates.weights),
-            self._tried(reached),
+            self.supported(reached),
             jnp.asarray(solution.kept),
             [each._left_out(rewards, kept) for each in members],
         )
@@ -361,7 +365,7 @@ def _fitted_q(
     rewards: Array,
     discounts: Array,
     candidates: Array,
-    tried: Array | None,
+    supported: Array | None,
     products: Array,
     left_out: list[Array],
     low: float,
@@ -376,8 +380,8 @@ def _fitted_q(
             for reached, own in zip(following, weights, strict=True)
         ]
         values = jnp.min(jnp.stack(each), axis=0).reshape(-1, *candidates.shape[:2])
-        if tried is not None:
-            values = jnp.where(tried, values, -jnp.inf)
+        if supported is not None:
+            values = jnp.where(supported, values, -jnp.inf)
         greedy, best = jnp.argmax(values, axis=2), jnp.sum(jnp.max(values, axis=2), axis=1)
         targets = rewards + discounts * jnp.clip(best, low, high)
         moments = [

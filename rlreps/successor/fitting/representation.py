@@ -227,7 +227,9 @@ class SuccessorRepresentation:
     def policy(self, task: Task, improvements: int | None = None) -> Callable[[Any], np.ndarray]:
         """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
 
-        A single observation gives a single action.
+        A single observation gives a single action. The policy takes only actions that the data
+        support: those of rows in the same state (indices), or those that the data's policy, if it
+        depends on the state, takes with a tenth of the probability of its most likely action.
 
         Args:
             task: The reward.
@@ -242,8 +244,7 @@ class SuccessorRepresentation:
                 in states (indices) in which only one was tried; if fitted Q iteration diverges,
                 leaves rows out, or ends with a policy that, by the nearest rows, is worse than one
                 improvement, which then replaces it, or misses more than two fifths of the gain that
-                its own values promise, or that leaves the data; or if the policy takes actions that
-                the nearest rows do not have (vectors).
+                its own values promise, or that leaves the data.
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 

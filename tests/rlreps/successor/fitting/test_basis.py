@@ -1,6 +1,8 @@
 """Feature maps of least-squares fits."""
 
 import numpy as np
+import pytest
+from scipy.stats import norm
 
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
 
@@ -32,6 +34,34 @@ def test_actions_of_a_box_have_quadratic_features():
     assert ((candidates >= [-2.0, 0.5]) & (candidates <= 1.0)).all()
     for corner in ([-2.0, 0.5], [1.0, 0.5], [-2.0, 1.0], [1.0, 1.0], [-0.5, 0.75]):
         assert (candidates == corner).all(axis=1).any()
+
+
+def test_discrete_actions_are_likely_with_a_tenth_of_the_largest_probability():
+    actions = ActionBasis(3)
+    candidates = actions.candidates(np.array([0, 2, 2]))  # Action 1 was never taken.
+    expected = np.float32([[0.5, 0.5, 0.0], [0.08, 0.02, 0.9], [0.2, 0.3, 0.5]])
+    found = actions.find_likely(candidates, expected)
+    np.testing.assert_array_equal(found[:, 0], [[True, False], [False, True], [True, True]])
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_actions_of_a_box_are_likely_by_their_normal_density(k):
+    rng = np.random.default_rng(k)
+    box = ActionBasis(None, np.full(k, -1.0, np.float32), np.ones(k, np.float32))
+    candidates = box.candidates(np.stack([box.low, box.high]))
+    mean, deviation = rng.uniform(-1.5, 1.5, (200, k)), rng.uniform(0.1, 0.6, (200, k))
+    products = mean[:, :, None] * mean[:, None] + np.square(deviation)[:, :, None] * np.eye(k)
+    places = [(i, j) for i in range(k) for j in range(i, k) if k < 4 or i == j]
+    seconds = np.stack([products[:, i, j] for i, j in places], axis=1)
+    found = box.find_likely(candidates, np.column_stack([np.ones(200), mean, seconds]))
+    density = norm(mean[:, None, None], deviation[:, None, None]).pdf(candidates.actions)
+    # One group chooses all numbers together; of several, each chooses its own.
+    alone = len(candidates.actions) == 1
+    density = density.prod(axis=3) if alone else np.einsum("ngcg->ngc", density)
+    largest = density.max(axis=2, keepdims=True)
+    np.testing.assert_array_equal(found, density >= 0.1 * largest)
+    assert found.any(axis=2).all()
+    assert not found.all()
 
 
 def test_actions_of_many_numbers_are_maximised_number_by_number():
