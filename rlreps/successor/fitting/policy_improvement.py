@@ -152,7 +152,8 @@ class Improvement:
                 f"the nearest rows give its policy a mean value of {before + constant:.3g}, and "
                 f"the other {after + constant:.3g}"
             )
-            warn_user(line)
+            if solution.steady:  # Otherwise both policies stay near the data's.
+                warn_user(line)
             return one
         if promised - after > _MOST_MISSED * (promised - data):
             line = (

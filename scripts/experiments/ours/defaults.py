@@ -1,6 +1,7 @@
 """The fit with its defaults on problems that a new user may try first.
 
-**Ways**, each from the same uniformly random steps:
+**Ways**, each from the same steps: uniformly random ones or, for a log, those of a controller with
+some random actions or noise:
 
 - fit: ``fit`` with its defaults and the problem's discount. The reward is given afterwards: by the
   recorded rewards of the states reached, or by a function of these states. The policy is
@@ -8,6 +9,7 @@
 - extra-trees: fitted Q iteration with extremely randomised trees (Ernst, Geurts & Wehenkel 2005) on
   the same rows and rewards. Dictionaries are flattened as by Gymnasium's ``FlattenObservation``.
   Continuous actions are chosen among 17 levels of one number, 3 x 3 of two, or 32 of the data;
+- log: the policy that took the recorded steps, for logs alone;
 - random: uniformly random actions.
 
 **Metric.** The gain (score - random) / (solved - random). A score is the mean undiscounted return
@@ -56,7 +58,7 @@ from rlreps.study import (
 from rlreps.successor import Transitions, fit
 from rlreps.typing import DoubleArray
 
-FIT, TREES, RANDOM = WAYS = ("fit", "extra-trees", "random")
+FIT, TREES, LOG, RANDOM = WAYS = ("fit", "extra-trees", "log", "random")
 GOOD = 0.5
 """Least gain of a good policy."""
 MOST_MISJUDGED = 0.05
@@ -74,7 +76,7 @@ class Config:
     """Problems, and the ways to find their policies.
 
     Attributes:
-        most_steps: Largest number of random steps; None takes each problem's own.
+        most_steps: Largest number of steps; None takes each problem's own.
         rounds: Rounds of fitted Q iteration with trees.
         trees: Number of trees.
     """
@@ -95,7 +97,7 @@ PRESETS = {
         most_steps=2_000,
         num_seeds=1,
     ),
-    "laptop": Config(ways=(FIT, RANDOM), num_seeds=1),
+    "laptop": Config(ways=(FIT, LOG, RANDOM), num_seeds=1),
     "paper": Config(num_seeds=5),
 }
 
@@ -117,9 +119,10 @@ def check(config: Config, _: Any) -> None:
 
 
 def fitted(problem: Problem, steps: int, seed: int) -> Choose:
-    """Fit random steps of a problem as it comes; return the policy of its reward."""
+    """Fit the steps of a problem as it comes; return the policy of its reward."""
     with contextlib.closing(problem.record()) as environment:
-        data = Transitions.collect(environment, steps=steps, seed=seed)
+        policy = problem.policy
+        data = Transitions.collect(environment, steps=steps, policy=policy, seed=seed)
         rep = fit(data, discount=problem.discount)
         if problem.reward is not None:
             task = rep.task(reward=problem.reward)
@@ -171,11 +174,27 @@ def trees_policy(
 
 
 def by_trees(config: Config, problem: Problem, steps: int, seed: int) -> Choose:
-    """Run fitted Q iteration with trees on the random steps that the fit sees."""
+    """Run fitted Q iteration with trees on the steps that the fit sees."""
     with contextlib.closing(problem.record()) as environment:
-        data = Transitions.collect(numbers(environment), steps=steps, seed=seed)
+        flat, policy = numbers(environment), problem.policy
+        data = Transitions.collect(flat, steps=steps, policy=policy, seed=seed)
         rewards = np.array(environment.rewards)
     return trees_policy(data, rewards, problem.discount, config.rounds, config.trees)
+
+
+def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
+    """List problems, ways and seeds."""
+    config = run.config
+    found = product_cells(
+        "{problem}-{way}-{seed}",
+        problem=config.problems,
+        way=config.ways,
+        seed=range(config.seed, config.seed + config.num_seeds),
+    )
+    logs = {name for name, problem in PROBLEMS.items() if problem.policy is not None}
+    return {
+        name: cell for name, cell in found.items() if cell["way"] != LOG or cell["problem"] in logs
+    }
 
 
 def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]:
@@ -190,6 +209,8 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
                 choose = fitted(problem, steps, seed)
             elif way == TREES:
                 choose = by_trees(config, problem, steps, seed)
+            elif way == LOG:
+                choose = problem.log_policy(seed)
         except (InputError, TrainingDivergedError) as error:
             refused = f"{type(error).__name__}: {error}"
     seconds = time.perf_counter() - begun
@@ -290,7 +311,7 @@ def draw(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw the gain of every policy, a line for each problem; fits that were told are hollow."""
     found, names = results.once(judged), results.config.problems
     figure = Figure(figsize=(6.5, 1.2 + 0.22 * len(names)))
-    axes, ways = figure.subplots(), [way for way in results.config.ways if way != RANDOM]
+    axes, ways = figure.subplots(), [way for way in results.config.ways if way not in (LOG, RANDOM)]
     for index, (way, hollow) in enumerate(itertools.product(ways, (False, True))):
         part = found.where(way=way, told=hollow)
         style = {**series_style(index // 2), "linestyle": "", "markersize": 4.0}
@@ -311,12 +332,7 @@ EXPERIMENT = Experiment(
     title="Defaults of the fit on problems of new users",
     presets=PRESETS,
     check=check,
-    cells=lambda run: product_cells(
-        "{problem}-{way}-{seed}",
-        problem=run.config.problems,
-        way=run.config.ways,
-        seed=range(run.config.seed, run.config.seed + run.config.num_seeds),
-    ),
+    cells=cells,
     measure=measure,
     value=Metric(value="score", label="score"),
     claims=claims,

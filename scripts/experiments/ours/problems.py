@@ -20,6 +20,8 @@ from gymnasium.wrappers import (
     TransformObservation,
 )
 
+from rlreps.experiments.ours import controllers
+from rlreps.experiments.ours.controllers import Policy, at_random, noisy
 from rlreps.typing import DoubleArray
 
 Env = gymnasium.Env[Any, Any]
@@ -106,14 +108,15 @@ def upright(observations: npt.NDArray[Any]) -> DoubleArray:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A problem: random steps are recorded, then a reward is given and a policy is judged.
+    """A problem: steps are recorded, then a reward is given and a policy is judged.
 
     Attributes:
         environment: Its name in Gymnasium.
-        steps: Number of random steps.
+        steps: Number of recorded steps.
         solved: The score that counts as solved. A score is the mean undiscounted return, or the
             share of episodes that terminate.
         discount: γ.
+        policy: What takes the recorded steps; None takes random ones.
         wrap: Wrapper of the environment, recorded or judged.
         options: Options of the environment.
         recorded: Further options while steps are recorded.
@@ -129,6 +132,7 @@ class Problem:
     steps: int
     solved: float
     discount: float = 0.99
+    policy: Policy | None = None
     wrap: Wrap | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recorded: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -141,6 +145,13 @@ class Problem:
     def record(self) -> "Recorded":
         """Make the environment as it is recorded."""
         return Recorded(self._made(self.recorded))
+
+    def log_policy(self, seed: int) -> Choose | None:
+        """Return the recorded policy for observations [m, ...]; None for random steps."""
+        policy, rng = self.policy, np.random.default_rng(seed)
+        if policy is None:
+            return None
+        return lambda seen: np.array([policy(each, rng) for each in seen])
 
     def judge(self) -> Env:
         """Make the environment as policies see it: dictionaries are flattened."""
@@ -221,6 +232,12 @@ _LONG: Any = {"episodes": 10}
 _SUITE = "shimmy:dm_control/{}-v0"
 _aside = partial(Problem, kept_aside=True)
 
+
+def _log(environment: str, solved: float, policy: Policy, **more: Any) -> Problem:
+    """Return a problem with 20,000 steps of a controller."""
+    return Problem(environment, 20_000, solved, policy=policy, **more)
+
+
 # Solved scores are ``reward_threshold`` in Gymnasium unless a comment says otherwise. Scores in
 # dm_control are about those of D4PG in Tassa et al. (2018, "DeepMind Control Suite").
 PROBLEMS: Mapping[str, Problem] = {
@@ -275,5 +292,35 @@ PROBLEMS: Mapping[str, Problem] = {
     "dm_control reacher easy": _aside(_SUITE.format("reacher-easy"), 20_000, 950.0, **_LONG),
     # The 11 of 256 steps to the goal leave 1 - 0.9 · 11 / 256.
     "MiniGrid Empty": _aside("minigrid:MiniGrid-Empty-8x8-v0", 20_000, 0.95, wrap=place),
+    "CartPole, log": _log("CartPole-v1", 475.0, at_random(0.1, 2, controllers.balance_weakly)),
+    "MountainCar, log": _log("MountainCar-v0", -110.0, at_random(0.1, 3, controllers.follow_speed)),
+    "Acrobot, log": _log("Acrobot-v1", -100.0, at_random(0.1, 3, controllers.pump)),
+    "Pendulum, log": _log("Pendulum-v1", -200.0, noisy(0.3, 2.0, controllers.swing_up)),
+    "MountainCarContinuous, log": _log(
+        "MountainCarContinuous-v0", 90.0, noisy(0.3, 1.0, lambda s: controllers.follow_speed(s) - 1)
+    ),
+    "LunarLander, log": _log("LunarLander-v3", 200.0, at_random(0.1, 4, controllers.land(False))),
+    "LunarLanderContinuous, log": _log(
+        "LunarLander-v3",
+        200.0,
+        noisy(0.1, 1.0, controllers.land(True)),
+        options={"continuous": True},
+    ),
+    "Reacher, log": _log("Reacher-v5", -3.75, noisy(0.1, 1.0, controllers.reach), kept_aside=True),
+    "PointMaze U, log": _log(
+        _MAZE,
+        1.0,
+        noisy(0.3, 1.0, controllers.walk_u),
+        judged=_REACHING,
+        episodes=50,
+        kept_aside=True,
+    ),
+    "dm_control cartpole balance, log": _log(
+        _SUITE.format("cartpole-balance"),
+        950.0,
+        noisy(0.3, 1.0, controllers.balance),
+        kept_aside=True,
+        **_LONG,
+    ),
 }
 """Name → problem. Problems were kept aside before any default was tuned on the others."""
