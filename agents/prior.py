@@ -83,9 +83,11 @@ def prior_of(
 ) -> Prior:
     """Make a prior of a representation's action values for a task.
 
-    Its greedy policy is ``representation.policy(task, improvements)``. For indices of states, an
-    action that was not tried in a state has a value just below all other values. A state in which
-    no transition starts has the mean value of the others, for all actions.
+    Its greedy policy is ``representation.policy(task, improvements)``, for vectors if the data's
+    policy does not depend on the state: the prior does not leave out actions of vectors that the
+    data do not support. For indices of states, an action that was not tried in a state has a value
+    just below all other values. A state in which no transition starts has the mean value of the
+    others, for all actions.
 
     Args:
         representation: A fit by least squares, with discrete actions that all occur in its data and

@@ -224,7 +224,7 @@ class Improvement:
         """
         solution, candidates = self.solution, self.candidates
         if solution.tried is not None:
-            return solution.tried[states][:, None, candidates.actions[0]]
+            return np.asarray(solution.tried[states][:, None, candidates.actions[0]])
         if solution.basis.num_states is not None or solution.steady:
             return None
         return solution.actions.find_likely(candidates, solution.behaviour(states))

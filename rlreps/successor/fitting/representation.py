@@ -259,7 +259,10 @@ class SuccessorRepresentation:
         return np.asarray(actions[0] if single else actions)
 
     def improved_values(self, task: Task, improvements: int | None = None) -> ActionValues:
-        """Return the action values on which ``policy`` is greedy; it documents the arguments."""
+        """Return the values among which ``policy``, which documents the arguments, chooses.
+
+        They have values of actions that the data do not support, too.
+        """
         if improvements is not None:
             require_positive("improvements", improvements)
         return self._improvement.of_task(self._of(task), improvements)

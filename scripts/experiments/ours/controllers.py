@@ -31,7 +31,7 @@ def noisy(deviation: float, bound: float, controller: Controller) -> Policy:
     def act(seen: Any, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         wanted = np.clip(np.atleast_1d(controller(seen)), -1.0, 1.0)
         noise = deviation * rng.normal(size=wanted.shape)
-        return (bound * np.clip(wanted + noise, -1.0, 1.0)).astype(np.float32)
+        return np.asarray(bound * np.clip(wanted + noise, -1.0, 1.0), np.float32)
 
     return act
 
@@ -55,9 +55,9 @@ def swing_up(seen: npt.NDArray[Any]) -> float:
     """Give a pendulum (cos θ, sin θ, speed) energy until it is near the top, and hold it there."""
     angle, speed = np.arctan2(seen[1], seen[0]), seen[2]
     if abs(angle) < 0.5:
-        return -5.0 * angle - speed
+        return float(-5.0 * angle - speed)
     energy = speed**2 / 6.0 + 5.0 * (seen[0] - 1.0)
-    return -np.sign(speed) * np.sign(energy) if abs(speed) > 0.05 else 1.0
+    return float(-np.sign(speed * energy)) if abs(speed) > 0.05 else 1.0
 
 
 def land(continuous: bool) -> Controller:
@@ -65,9 +65,10 @@ def land(continuous: bool) -> Controller:
     kind = types.SimpleNamespace(continuous=continuous)
 
     def act(seen: npt.NDArray[Any]) -> Any:
-        from gymnasium.envs.box2d.lunar_lander import heuristic
+        from gymnasium.envs.box2d import lunar_lander
 
-        return heuristic(types.SimpleNamespace(unwrapped=kind), seen)
+        own: Any = lunar_lander  # Its functions have no types.
+        return own.heuristic(types.SimpleNamespace(unwrapped=kind), seen)
 
     return act
 
@@ -85,7 +86,7 @@ def walk_u(seen: npt.NDArray[Any]) -> DoubleArray:
     (x, y), goal, velocity = seen[:2], seen[2:4], seen[6:8]
     other_arm = abs(y - goal[1]) > 0.5
     target = np.array([1.0, y if x < 0.75 else goal[1]]) if other_arm else goal
-    return 5.0 * (target - seen[:2]) - velocity
+    return np.asarray(5.0 * (target - seen[:2]) - velocity)
 
 
 def balance(seen: npt.NDArray[Any]) -> float:
