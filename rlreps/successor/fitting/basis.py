@@ -318,7 +318,9 @@ class ActionBasis:
         assert self.low is not None
         numbers, squares = slice(1, 1 + len(self.low)), self._squares
         mean = expected[:, numbers].astype(np.float64)
-        precision = 1.0 / np.maximum(expected[:, squares] - np.square(mean), _LEAST_VARIANCE)
+        width = np.ptp(candidates.weights[..., numbers], axis=1).max(axis=0) / 2.0
+        least = _LEAST_VARIANCE * np.square(np.maximum(width, 1e-3))
+        precision = 1.0 / np.maximum(expected[:, squares] - np.square(mean), least)
         # Σ (a − mean)² / variance, less what all actions have in common.
         far = np.tensordot(precision, candidates.weights[..., squares], ([1], [2]))
         far -= 2.0 * np.tensordot(precision * mean, candidates.weights[..., numbers], ([1], [2]))
@@ -355,7 +357,7 @@ class ActionBasis:
 _LIKELY = 0.1
 """Share of the largest probability in a state that an action has if the data support it."""
 _LEAST_VARIANCE = 1e-3
-"""Smallest variance of a number of an action, for which the box is [−1, 1]."""
+"""Smallest variance of a number of an action, in squares of half its range in the data."""
 _MOST_CROSSED = 3
 """Largest size of a box whose features include products of different numbers."""
 

@@ -38,6 +38,8 @@ _BETTER = 0.05
 """Share of its gain over the data by which one improvement has to be better to replace another."""
 _ERRORS = 1.645
 """Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
+_FREE = 2.0
+"""Multiple of a limited policy's gain over the data that a policy of all actions has to gain."""
 _FEWEST_WALKS = 10
 """Smallest number of walks that judge."""
 _MOST_MISSED = 0.4
@@ -60,11 +62,13 @@ class ActionValues:
         parts: Pairs of equations in φ and w [p, m_b].
         actions: Features b of the parts of actions, [g, c, m_b].
         constant: Added to the value of every action (``LeastSquares.centred``).
+        limited: Whether a policy takes only actions that the data's policy supports.
     """
 
     parts: Sequence[tuple[LeastSquares, np.ndarray]]
     actions: np.ndarray
     constant: float
+    limited: bool = True
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """Compute the values at states [m, ...], [m, g, c]; groups share the constant evenly."""
@@ -136,17 +140,28 @@ class Improvement:
         rows, constant = NearestRows(solution, solution.centred(rewards)[0]), one.constant
         if len(rows.starts) < _FEWEST_WALKS:
             return fitted
-        returns, of_one = (
-            rows.returns(functools.partial(self.greedy, values=values)) for values in (fitted, one)
-        )
+        returns, of_one = (self._walked(rows, values) for values in (fitted, one))
         after, before = float(returns.mean()), float(of_one.mean())
-        best = self._of_candidates(rows.starts, fitted).max(axis=2).sum(axis=1)
-        promised = float(best.mean()) + fitted.constant - constant
         ((_, weights),) = one.parts
         behaviour = solution.behaviour(rows.starts)
         data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
-        error = float((of_one - returns).std(ddof=1)) / math.sqrt(len(returns))
-        if before - after > max(_BETTER * abs(before - data), _ERRORS * error):
+        if not solution.steady:
+            free = self.fitted_q_iteration(rewards, limited=False)
+            of_free = self._walked(rows, free)
+            without, promised = float(of_free.mean()), self._promised(rows, free) - constant
+            gain, kept = without - data, without >= promised - _MOST_MISSED * (promised - data)
+            more = gain > _FREE * max(after - data, 0.0) and _exceeds(of_free - returns)
+            if kept and more and without > before:
+                line = (
+                    "the data's policy hardly takes the actions of a better policy: walks along "
+                    "the nearest rows give a policy that chooses from all actions a mean value of "
+                    f"{without + constant:.3g}, and one that chooses from likely actions "
+                    f"{after + constant:.3g}; the policy chooses from all; collect more of them"
+                )
+                warn_user(line)
+                return free
+        promised = self._promised(rows, fitted) - constant
+        if before - after > _BETTER * abs(before - data) and _exceeds(of_one - returns):
             line = (
                 "one improvement is better than fitted Q iteration and replaces it: walks along "
                 f"the nearest rows give its policy a mean value of {before + constant:.3g}, and "
@@ -166,6 +181,15 @@ class Improvement:
         if len(self.candidates.actions) == 1:
             self._warn_of_departure(fitted)
         return fitted
+
+    def _walked(self, rows: NearestRows, values: ActionValues) -> np.ndarray:
+        """Compute the discounted rewards, less the constant, of a greedy policy's walks, [m]."""
+        return rows.returns(functools.partial(self.greedy, values=values))
+
+    def _promised(self, rows: NearestRows, values: ActionValues) -> float:
+        """Compute the mean value that action values promise where walks start."""
+        best = self._of_candidates(rows.starts, values).max(axis=2).sum(axis=1)
+        return float(best.mean()) + values.constant
 
     def _warn_of_departure(self, values: ActionValues) -> None:
         """Warn if a greedy policy leaves the data."""
@@ -213,23 +237,25 @@ class Improvement:
 
     def _of_candidates(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
         """Compute values less the constant, −∞ for actions left out, [m, g, c]."""
-        found, supported = values.without_constant(states), self.supported(states)
+        found = values.without_constant(states)
+        supported = self.supported(states, values.limited)
         return found if supported is None else np.where(supported, found, -np.inf)
 
-    def supported(self, states: np.ndarray) -> np.ndarray | None:
+    def supported(self, states: np.ndarray, limited: bool = True) -> np.ndarray | None:
         """Tell which candidates the data support at states, [m, g, c]; None if they are all.
 
         In indices of states these are the actions that rows took there; in others, those that the
         data's policy, if it depends on the state, takes with a tenth of the largest probability.
+        They are all if a policy is not limited.
         """
         solution, candidates = self.solution, self.candidates
         if solution.tried is not None:
             return np.asarray(solution.tried[states][:, None, candidates.actions[0]])
-        if solution.basis.num_states is not None or solution.steady:
+        if solution.basis.num_states is not None or solution.steady or not limited:
             return None
         return solution.actions.find_likely(candidates, solution.behaviour(states))
 
-    def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
+    def fitted_q_iteration(self, rewards: np.ndarray, limited: bool = True) -> ActionValues:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).
 
         Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the
@@ -237,8 +263,8 @@ class Improvement:
         regressions disagree where the data are few; the smallest of them does not lead a policy
         there (Fujimoto, van Hoof & Meger 2018 take it of two networks).
 
-        The maximum leaves out actions that the data do not support. Nothing follows an index of a
-        state in which no row starts.
+        If ``limited``, the maximum leaves out actions that the data do not support. Nothing follows
+        an index of a state in which no row starts.
 
         Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
         twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. The maximum over actions picks
@@ -270,7 +296,7 @@ class Improvement:
             jnp.asarray(kept, jnp.float32),
             jnp.asarray(solution.discounts * solution.started(reached), jnp.float32),
             jnp.asarray(self.candidates.weights),
-            self.supported(reached),
+            self.supported(reached, limited),
             jnp.asarray(solution.kept),
             [each._left_out(rewards, kept) for each in members],
         )
@@ -289,7 +315,7 @@ class Improvement:
             (member.solution, np.asarray(own).T)
             for member, own in zip(members, weights, strict=True)
         ]
-        return ActionValues(parts, self.candidates.weights, constant)
+        return ActionValues(parts, self.candidates.weights, constant, limited)
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
         """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1]."""
@@ -328,6 +354,12 @@ class Improvement:
             root = interruptible(np.linalg.solve, lower, np.eye(len(lower)))
             self._last = ridge, jnp.asarray(root / math.sqrt(len(solution.taken)), jnp.float32)
         return self._last[1]
+
+
+def _exceeds(differences: np.ndarray) -> bool:
+    """Tell whether the mean of differences exceeds 0 by 1.645 standard errors."""
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    return float(differences.mean()) > _ERRORS * error
 
 
 def _rounds(rounds: int, note: str, *data: Any) -> tuple[list[Array], Array]:
