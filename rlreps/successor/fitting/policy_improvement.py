@@ -145,7 +145,8 @@ class Improvement:
         ((_, weights),) = one.parts
         behaviour = solution.behaviour(rows.starts)
         data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
-        if not solution.steady:
+        # In a box, the row nearest to an unlikely action has another one.
+        if not solution.steady and solution.actions.num_actions is not None:
             free = self.fitted_q_iteration(rewards, limited=False)
             of_free = self._walked(rows, free)
             without, promised = float(of_free.mean()), self._promised(rows, free) - constant

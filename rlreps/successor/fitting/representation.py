@@ -242,10 +242,11 @@ class SuccessorRepresentation:
             FitWarning: If the data do not distinguish actions; if rewards are hardly more than
                 costs of actions; if all rows have the same action, or more than half of them start
                 in states (indices) in which only one was tried; if fitted Q iteration diverges,
-                leaves rows out, or ends with a policy that, by the nearest rows, is worse than one
-                improvement (which then replaces it; not told if the data's policy depends on the
-                state), or misses more than two fifths of the gain that its own values promise, or
-                that leaves the data.
+                leaves rows out, ends with discrete actions that the data's policy hardly takes,
+                since the nearest rows show them to be much better, or ends with a policy that, by
+                the nearest rows, is worse than one improvement (which then replaces it; not told if
+                the data's policy depends on the state), or misses more than two fifths of the gain
+                that its own values promise, or that leaves the data.
         """
         return functools.partial(self._greedy, self.improved_values(task, improvements))
 
