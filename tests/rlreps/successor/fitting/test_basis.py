@@ -64,6 +64,20 @@ def test_actions_of_a_box_are_likely_by_their_normal_density(k):
     assert not found.all()
 
 
+def test_bounds_far_from_the_data_do_not_change_which_actions_are_likely():
+    mean, variance = np.random.default_rng(0).uniform(-1.0, 1.0, 50), 0.04**2
+    found = []
+    for bound in (1.0, 50.0):
+        box = ActionBasis(None, np.float32([-bound]), np.float32([bound]))
+        candidates = box.candidates(np.float32([[-1.0], [1.0]]))
+        seconds = (mean**2 + variance) / bound**2
+        found.append(
+            box.find_likely(candidates, np.column_stack([np.ones(50), mean / bound, seconds]))
+        )
+    np.testing.assert_array_equal(*found)
+    assert not found[0].all()
+
+
 def test_actions_of_many_numbers_are_maximised_number_by_number():
     rng = np.random.default_rng(0)
     box = ActionBasis(None, np.float32([-2.0, 0.0, 0.0, -1.0]), np.float32([2.0, 1.0, 3.0, 1.0]))
