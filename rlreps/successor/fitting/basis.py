@@ -295,17 +295,10 @@ class ActionBasis:
         products = [unit[:, i] * unit[:, j] for i, j in _products(unit.shape[1])]
         return np.column_stack([np.ones(len(unit), np.float32), unit, *products])
 
-    @property
-    def _squares(self) -> list[int]:
-        """Places in b of the squares of a box's numbers, [k]."""
-        assert self.low is not None
-        k = len(self.low)
-        return [1 + k + at for at, (i, j) in enumerate(_products(k)) if i == j]
-
     def find_likely(self, candidates: Candidates, expected: np.ndarray) -> np.ndarray:
         """Tell which parts of actions have a tenth of the largest probability or more, [m, g, c].
 
-        This is the constraint of Fujimoto, Conti, Ghavamzadeh & Pineau (2019, Equation 15), whose
+        This is the constraint of discrete BCQ (Fujimoto, Conti, Ghavamzadeh & Pineau 2019), whose
         threshold was 0.3. The numbers of a box count as independent and normal.
 
         Args:
@@ -316,7 +309,9 @@ class ActionBasis:
             found = expected[:, candidates.actions]
             return np.asarray(found >= _LIKELY * found.max(axis=2, keepdims=True))
         assert self.low is not None
-        numbers, squares = slice(1, 1 + len(self.low)), self._squares
+        k = len(self.low)
+        numbers = slice(1, 1 + k)
+        squares = [1 + k + at for at, (i, j) in enumerate(_products(k)) if i == j]
         mean = expected[:, numbers].astype(np.float64)
         width = np.ptp(candidates.weights[..., numbers], axis=1).max(axis=0) / 2.0
         least = _LEAST_VARIANCE * np.square(np.maximum(width, 1e-3))

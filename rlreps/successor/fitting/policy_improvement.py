@@ -146,7 +146,7 @@ class Improvement:
         behaviour = solution.behaviour(rows.starts)
         data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
         # In a box, the row nearest to an unlikely action has another one.
-        if not solution.steady and solution.actions.num_actions is not None:
+        if self._limits and solution.actions.num_actions is not None:
             free = self.fitted_q_iteration(rewards, limited=False)
             of_free = self._walked(rows, free)
             without, promised = float(of_free.mean()), self._promised(rows, free) - constant
@@ -168,7 +168,7 @@ class Improvement:
                 f"the nearest rows give its policy a mean value of {before + constant:.3g}, and "
                 f"the other {after + constant:.3g}"
             )
-            if solution.steady:  # Otherwise both policies stay near the data's.
+            if not self._limits:  # Otherwise both policies stay near the data's.
                 warn_user(line)
             return one
         if promised - after > _MOST_MISSED * (promised - data):
@@ -228,6 +228,11 @@ class Improvement:
         """Actions to choose from."""
         return self.solution.actions.candidates(self.solution.rows.action)
 
+    @functools.cached_property
+    def _limits(self) -> bool:
+        """Whether the data's policy limits others: it depends on the state, which is no index."""
+        return self.solution.basis.num_states is None and not self.solution.steady
+
     def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
         """Return the best action at states [m, ...], [m] or [m, k].
 
@@ -252,7 +257,7 @@ class Improvement:
         solution, candidates = self.solution, self.candidates
         if solution.tried is not None:
             return np.asarray(solution.tried[states][:, None, candidates.actions[0]])
-        if solution.basis.num_states is not None or solution.steady or not limited:
+        if not (self._limits and limited):
             return None
         return solution.actions.find_likely(candidates, solution.behaviour(states))
 

@@ -1,4 +1,4 @@
-"""Problems that a new user may try first: environments, numbers of random steps, known scores.
+"""Problems that a new user may try first: environments, what is recorded, known scores.
 
 Environments whose names have a colon, and those of Box2D, need the extra ``problems``.
 """

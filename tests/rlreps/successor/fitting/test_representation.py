@@ -18,6 +18,7 @@ from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting import least_squares
 from rlreps.successor.fitting.behaviour import EstimatedBehaviour
 from rlreps.successor.fitting.least_squares import Steps
+from rlreps.successor.fitting.policy_improvement import Improvement
 from rlreps.successor.fitting.rewards import rewarded_task
 from rlreps.successor.fitting.transitions import as_transitions
 from rlreps.successor.truth.ground_truth import GroundTruth
@@ -468,6 +469,19 @@ def test_policies_of_vectors_take_actions_that_the_log_supports(followed, random
         task = rep.task(reward=lambda reached: reached[:, 1])
         policy = rep.policy(task, improvements=1)
     assert least <= policy(rows[0]).mean() <= most
+
+
+@on_indices
+def test_policies_of_indices_run_fitted_q_iteration_at_most_once(method, monkeypatch):
+    rounds, run = [], Improvement.fitted_q_iteration
+    monkeypatch.setattr(
+        Improvement,
+        "fitted_q_iteration",
+        lambda self, *given, **options: rounds.append(1) or run(self, *given, **options),
+    )
+    rep = fit(line(0), num_features=8, **method)
+    rep.policy(rep.goal(11))
+    assert len(rounds) == (method.get("method") == "td")
 
 
 @pytest.mark.parametrize("better", [True, False])
