@@ -233,7 +233,7 @@ class Quickstart(Job[Findings]):
             summary=f"The {d} leading principal components hold "
             f"{100.0 * truth['energy_captured'][d - 1]:.1f} % of the energy of the centred "
             f"successor measure. Under the recommended recipe {best['method']} comes closest to "
-            f"them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
+            f"them: subspace distance {best['subspace_distance']:.4f} after {best['steps']:,} "
             f"updates.{_describe_failures(summary['trainings'])}",
             sections=sections,
             explorable=True,
@@ -255,11 +255,11 @@ class Quickstart(Job[Findings]):
 def _describe_failures(rows: Sequence[Mapping[str, Any]]) -> str:
     """Name the methods that miss more than half of the components; empty if there are none."""
     failed = [
-        f"{row['method']} under the {row['recipe']} recipe ({row['subspace_distance']:.2f})"
+        f"{row['method']}, {row['recipe']} recipe ({row['subspace_distance']:.2f})"
         for row in rows
         if row["subspace_distance"] > 0.5
     ]
-    return f" More than half of the components are missing for {', '.join(failed)}." * bool(failed)
+    return f" More than half of the components are missing: {'; '.join(failed)}." * bool(failed)
 
 
 def quickstart(preset: Literal["smoke", "laptop"] = "laptop") -> Quickstart:
@@ -364,12 +364,12 @@ def _recipe_section(
         "order."
     )
     text = (
-        f"States an update: {base.rows}; tasks: {base.tasks}; updates: {base.steps}. Every method "
+        f"States an update: {base.rows:,}; tasks: {base.tasks:,}; updates: {base.steps:,}. Every method "
         "draws the same states and tasks. The configuration below has all other options."
     )
     if recipe == "paper":
         text += (
-            f" The paper makes 10⁸ updates; after {base.steps} the methods have not converged. It "
+            f" The paper makes 10⁸ updates; after {base.steps:,} the methods have not converged. It "
             "also fits large batch's weights on φ and Ψ at the centres of all cells, 10,000 of "
             "them; here the weights are fitted on the gradient's own rows, which is another "
             "method. The authors' code centres the rows of the matrix, whereas columns are centred "

@@ -76,8 +76,8 @@ def test_the_page_names_the_methods_that_failed():
     ]
     assert quickstart._describe_failures(rows[:1]) == ""
     assert quickstart._describe_failures(rows) == (
-        " More than half of the components are missing for bad under the paper recipe (0.70), "
-        "worse under the paper recipe (0.90)."
+        " More than half of the components are missing: bad, paper recipe (0.70); "
+        "worse, paper recipe (0.90)."
     )
 
 
