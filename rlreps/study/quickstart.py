@@ -364,13 +364,13 @@ def _recipe_section(
         "order."
     )
     text = (
-        f"States an update: {base.rows:,}; tasks: {base.tasks:,}; updates: {base.steps:,}. Every method "
-        "draws the same states and tasks. The configuration below has all other options."
+        f"States an update: {base.rows:,}; tasks: {base.tasks:,}; updates: {base.steps:,}. Every "
+        "method draws the same states and tasks. The configuration below has all other options."
     )
     if recipe == "paper":
         text += (
-            f" The paper makes 10⁸ updates; after {base.steps:,} the methods have not converged. It "
-            "also fits large batch's weights on φ and Ψ at the centres of all cells, 10,000 of "
+            f" The paper makes 10⁸ updates; after {base.steps:,} the methods have not converged. "
+            "It also fits large batch's weights on φ and Ψ at the centres of all cells, 10,000 of "
             "them; here the weights are fitted on the gradient's own rows, which is another "
             "method. The authors' code centres the rows of the matrix, whereas columns are centred "
             f"here, and makes 1,000 rollouts per cell instead of {config.successor.rollouts}. The "

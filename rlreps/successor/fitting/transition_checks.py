@@ -1,6 +1,6 @@
 """Check the arrays of transitions, and bring them into one form. ``Transitions`` documents them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,17 @@ MOST_ACTIONS = 4096
 _AUTORESETS = 0.75
 """Rows that start in terminal states are resets if this share of the terminations has such a row.
 The other terminations are the last rows of copies of an environment."""
+
+_FEWEST_JUMPS, _FEWEST_OTHERS = 3, 100
+"""Smallest numbers of rows of which is told that they go where others do not, and of the others."""
+_FAR = 0.99
+"""Quantile of the distances of other rows that the median of such rows exceeds."""
+_UNSEEN = 0.5
+"""Share of pairs (s, s') seen in other rows, relative to other rows, below which such rows lie."""
+_MOST_COMPARED = 5_000
+"""Largest number of other rows with which such rows are compared."""
+_MOST_PREDICTORS = 300
+"""Largest number of coordinates of observations from which their change is predicted."""
 
 _MOST_SPARSE = 100_000
 """Largest number of states that may be more than ``_SPARSE`` times the rows, if nobody gave it."""
@@ -47,7 +58,7 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     action, num_actions, low, high = _actions_checked(given, len(states[0]))
     same = _rows_equal(states[1][:-1], states[0][1:])
     terminated, truncated = _ends_checked(given, same, len(action))
-    resets = _autoresets(given["autoreset"], states[0], same, terminated, truncated)
+    resets = _autoresets(given["autoreset"], states, same, terminated, truncated)
     if resets.any():
         if given["autoreset"] is None:
             warn_user(
@@ -58,6 +69,12 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         states = [state[~resets] for state in states]
         action, terminated, truncated = (each[~resets] for each in (action, terminated, truncated))
         truncated[-1] = not terminated[-1]
+    elif _jump(states, np.append(same & truncated[:-1], False)):
+        warn_user(
+            "the rows in which the record is cut go to the first observation of the next episode, "
+            "far from where other rows go: their next observation is the last one of the episode "
+            "(info['final_obs'] with same-step autoreset); where it is lost, leave these rows out"
+        )
     alike = _rows_equal(states[0], states[0][:1]) & _rows_equal(states[1], states[0][:1])
     require(not alike.all(), "at least two different states", 1)
     return {
@@ -230,9 +247,50 @@ def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
     return [state.astype(np.float32) for state in states] if floats else states
 
 
+def _jump(states: Sequence[np.ndarray], marked: np.ndarray) -> bool | None:
+    """Tell whether the rows that are marked, [N], mostly go where no others do; None if unknown.
+
+    For indices, pairs (s, s') occur there less often among other rows that share s. For other
+    observations, a linear regression on other rows predicts the change s' − s of a coordinate worse
+    there than it predicts 99 % of the rows left out of it.
+    """
+    if marked.sum() < _FEWEST_JUMPS or (~marked).sum() < _FEWEST_OTHERS:
+        return None
+    before, after = states
+    if before.ndim == 1 and before.dtype.kind in "iu":
+        pairs = before * (np.int64(max(before.max(), after.max())) + 1) + after
+        known, seen = (_occurs_elsewhere(values, ~marked) for values in (before, pairs))
+        if (marked & known).sum() < _FEWEST_JUMPS:
+            return None
+        return bool(seen[marked & known].mean() < _UNSEEN * seen[~marked & known].mean())
+    others, rows = np.flatnonzero(~marked), np.flatnonzero(marked)
+    others = others[:: -(-len(others) // _MOST_COMPARED)]
+    seen = [before[some].reshape(len(some), -1) for some in (others[::2], others[1::2], rows)]
+    changes = [
+        after[some].reshape(len(some), -1).astype(np.float64) - start
+        for some, start in zip((others[::2], others[1::2], rows), seen, strict=True)
+    ]
+    if seen[0].shape[1] <= _MOST_PREDICTORS:
+        mean = seen[0].mean(axis=0)
+        slopes = np.linalg.lstsq(seen[0] - mean, changes[0], rcond=1e-6)[0]
+        changes = [
+            change - (start - mean) @ slopes for change, start in zip(changes, seen, strict=True)
+        ]
+    _, usual, errors = (np.abs(change - changes[0].mean(axis=0)) for change in changes)
+    scale = np.maximum(np.quantile(usual, _FAR, axis=0), np.finfo(np.float32).tiny)
+    far = np.quantile((usual / scale).max(axis=1), _FAR)
+    return bool(np.median((errors / scale).max(axis=1)) > far)
+
+
+def _occurs_elsewhere(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Tell whether another row of those in ``among`` has the value of a row, [N]."""
+    _, kind = np.unique(values, return_inverse=True)
+    return np.asarray(np.bincount(kind[among], minlength=len(kind))[kind] > among)
+
+
 def _autoresets(
     autoreset: bool | None,
-    observation: np.ndarray,
+    states: Sequence[np.ndarray],
     same: np.ndarray,
     terminated: np.ndarray,
     truncated: np.ndarray,
@@ -241,16 +299,20 @@ def _autoresets(
 
     ``same`` [N − 1] tells whether the row after a row starts where the row ended.
     """
+    followed = same & (terminated | truncated)[:-1]
     if autoreset is None:
+        jumps = _jump(states, np.append(False, followed))
         after = np.append(False, same & terminated[:-1])
         few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
-        tour = (observation[after] == observation[0]).all()
-        autoreset = not (few or tour or (terminated & after).any())
-    # An episode that was truncated is followed by a reset as well; no reset terminates.
-    found = np.append(False, same & (terminated | truncated)[:-1]) & ~terminated
+        tour = (states[0][after] == states[0][0]).all()
+        # With same-step autoreset, the row before jumps.
+        early = jumps is False and _jump(states, np.append(followed, False))
+        autoreset = jumps or not (few or tour or early or (terminated & after).any())
+    # No reset terminates.
+    found = np.append(False, followed) & ~terminated
     # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
     found[1:] &= ~found[:-1]
-    return np.asarray(found & autoreset)
+    return found & bool(autoreset)
 
 
 def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:

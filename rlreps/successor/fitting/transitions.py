@@ -74,16 +74,18 @@ class Transitions:
         autoreset: Whether to leave out rows in which a vector environment of Gymnasium starts an
             episode (next-step autoreset), in the state in which the row before ended one: True
             after any end of an episode, False nowhere. None leaves them out if three quarters of
-            the terminations have one, none of them terminates, and not all of them start where the
-            record starts; after truncations alone, a log that goes on looks the same. False
-            afterwards, since none are left.
+            the terminations have one, none of them terminates, not all of them start where the
+            record starts, and the rows before do not go to starts instead (same-step autoreset);
+            after truncations alone, if they go where no other rows do. False afterwards, since
+            none are left.
 
     Raises:
         InputError: If shapes do not fit, entries are NaN, actions or states are out of range, all
             states are equal, or a row within an episode does not start where the row before ended.
 
     Warns:
-        FitWarning: If actions are floats that look like discrete actions, or rows are left out.
+        FitWarning: If actions are floats that look like discrete actions, rows are left out, or
+            rows that are cut go to the start of the next episode.
     """
 
     observation: np.ndarray

@@ -328,23 +328,79 @@ def test_rows_in_which_a_vector_environment_resets_are_left_out(copies, limit):
 
 
 def test_autoreset_says_whether_such_rows_are_left_out(tmp_path):
-    # Every episode starts where the last one ended: 0 1 2, 2 1 0, 0 1 2 and so on.
-    seen = np.array([0, 1, 2, 1] * 25)
+    # Every episode starts where the last one ended: 0 1 2, 3 4 5, 0 1 2 and so on.
+    seen = np.array([0, 1, 2, 3, 4, 5] * 17)
     reached = np.roll(seen, -1)
     names = ("observation", "action", "next_observation", "terminated", "truncated")
-    tour = dict(zip(names, (seen, seen % 2, reached, np.isin(reached, (0, 2))), strict=False))
-    with pytest.warns(FitWarning, match="49 of 100 rows .* autoreset=False keeps them"):
-        assert len(Transitions(**tour)) == 51
+    tour = dict(zip(names, (seen, seen % 2, reached, np.isin(reached, (0, 3))), strict=False))
+    with pytest.warns(FitWarning, match="33 of 102 rows .* autoreset=False keeps them"):
+        assert len(Transitions(**tour)) == 69
     kept = Transitions(**tour, autoreset=False)
     path = kept.to_npz(tmp_path / "tour.npz")
-    assert len(kept) == len(Transitions.from_dictionary(read_arrays(path))) == 100
-    # After truncations alone, such rows look like those of a log that goes on.
+    assert len(kept) == len(Transitions.from_dictionary(read_arrays(path))) == 102
+    # Here, resets make moves that other rows make as well.
     found, resets = stepped(2, 40, first=2, limit=3)
     cut = {name: column.reshape(-1) for name, column in zip(names, found, strict=True)}
     cut["truncated"] |= cut.pop("terminated")
     cut["terminated"] = np.zeros(80, bool)
     assert len(Transitions(**cut)) == 80
     assert len(Transitions(**cut, autoreset=True)) == 80 - resets.sum() < 70
+
+
+def glide(resets, limit=None, walls=False):
+    """Record a point that glides with friction, 2,000 rows.
+
+    Args:
+        resets: What happens after ``limit`` rows, or at a wall: "next-step", "same-step" or "none".
+    """
+    rng, rows = np.random.default_rng(0), []
+
+    def draw():
+        return np.append(rng.uniform(-1.0, 1.0), 0.0)
+
+    state, time = draw(), 0
+    while len(rows) < 2_000:
+        force = rng.integers(2)
+        speed = 0.9 * state[1] + 0.1 * (2 * force - 1)
+        after, time = np.array([state[0] + 0.1 * speed, speed]), time + 1
+        over, cut = walls and abs(after[0]) > 1.0, time == limit
+        begins = (over or cut) and resets != "none"
+        reached = draw() if begins and resets == "same-step" else after
+        rows.append((state, force, reached, over, cut))
+        if begins and resets == "next-step":
+            rows.append((reached, force, draw(), False, False))
+        state, time = rows[-1][2], 0 if over or cut else time
+    names = ("observation", "action", "next_observation", "terminated", "truncated")
+    return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+
+
+def counted(columns):
+    """Number the places of a record in steps of 0.05."""
+    places = {name: columns[name][:, 0] for name in ("observation", "next_observation")}
+    return {**columns, **{name: ((x + 9.0) / 0.05).astype(int) for name, x in places.items()}}
+
+
+@pytest.mark.parametrize("seen", [dict, counted])
+@pytest.mark.parametrize("walls", [False, True])
+def test_resets_are_recognised_by_where_they_go(seen, walls):
+    given = seen(glide("next-step", limit=50, walls=walls))
+    resets = np.roll(given["terminated"] | given["truncated"], 1)
+    assert resets[1:].sum() > 20
+    with pytest.warns(FitWarning, match=f"^{resets[1:].sum()} of "):
+        data = Transitions(**given)
+    np.testing.assert_array_equal(data.action, given["action"][~resets])
+
+
+@pytest.mark.parametrize("seen", [dict, counted])
+def test_cuts_that_go_to_the_next_start_are_warned_of(seen):
+    given = seen(glide("same-step", limit=50))
+    with pytest.warns(FitWarning, match="cut go to the first observation of the next episode"):
+        assert len(Transitions(**given)) == 2_000
+    # Silent: a log that goes on after its cuts, and terminations, after which no value follows.
+    assert len(Transitions(**seen(glide("none", limit=50)))) == 2_000
+    over = seen(glide("same-step", walls=True))
+    assert over["terminated"].sum() > 10
+    assert len(Transitions(**over)) == 2_000
 
 
 def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
