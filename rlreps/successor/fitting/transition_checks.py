@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked
@@ -24,7 +25,16 @@ _UNSEEN = 0.5
 _MOST_COMPARED = 5_000
 """Largest number of other rows with which such rows are compared."""
 _MOST_PREDICTORS = 300
-"""Largest number of coordinates of observations from which their change is predicted."""
+"""Largest number of coordinates of observations that are compared, or predict their change."""
+
+_FEWEST_LIMITED = 5
+"""Smallest number of episodes that a time limit terminates, and smallest time limit."""
+_ABOUT, _PILED = 0.9, 3
+"""So many episodes of the limit's length come to one that is at most a tenth shorter."""
+_MOST_ASKED = 50
+"""Largest number of ends whose nearest rows are sought."""
+_INSIDE = 0.75
+"""Share of such ends to which the nearest rows go on."""
 
 _MOST_SPARSE = 100_000
 """Largest number of states that may be more than ``_SPARSE`` times the rows, if nobody gave it."""
@@ -69,11 +79,18 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         states = [state[~resets] for state in states]
         action, terminated, truncated = (each[~resets] for each in (action, terminated, truncated))
         truncated[-1] = not terminated[-1]
-    elif _jump(states, np.append(same & truncated[:-1], False)):
+    elif (same & truncated[:-1]).mean() >= 0.5 * truncated[:-1].mean() and _jump(
+        states, np.append(same & truncated[:-1], False)
+    ):
         warn_user(
             "the rows in which the record is cut go to the first observation of the next episode, "
             "far from where other rows go: their next observation is the last one of the episode "
             "(info['final_obs'] with same-step autoreset); where it is lost, leave these rows out"
+        )
+    if limit := _time_limit(states[1], terminated, terminated | truncated):
+        warn_user(
+            f"many episodes terminate after exactly {limit:,} rows, in states like those in which "
+            "others go on: if a time limit ended them, mark their ends in truncated instead"
         )
     alike = _rows_equal(states[0], states[0][:1]) & _rows_equal(states[1], states[0][:1])
     require(not alike.all(), "at least two different states", 1)
@@ -280,6 +297,43 @@ def _jump(states: Sequence[np.ndarray], marked: np.ndarray) -> bool | None:
     scale = np.maximum(np.quantile(usual, _FAR, axis=0), np.finfo(np.float32).tiny)
     far = np.quantile((usual / scale).max(axis=1), _FAR)
     return bool(np.median((errors / scale).max(axis=1)) > far)
+
+
+def _time_limit(reached: np.ndarray, terminated: np.ndarray, ends: np.ndarray) -> int:
+    """Return the length at which a time limit seems to terminate episodes; 0 if none does.
+
+    Many of the longest episodes have the same length, hardly any are a bit shorter, and other
+    episodes go on in the states that they reach: in most of them exactly, or more closely than
+    other episodes terminate.
+    """
+    lasts = np.flatnonzero(ends)
+    lengths = np.diff(lasts, prepend=-1)
+    longest = int(lengths.max())
+    last = lasts[terminated[lasts] & (lengths == longest)]
+    shorter = ((lengths >= _ABOUT * longest) & (lengths < longest)).sum()
+    if len(last) < max(_FEWEST_LIMITED, _PILED * shorter) or longest < _FEWEST_LIMITED:
+        return 0
+    goes_on = np.flatnonzero(~terminated)
+    if reached.ndim == 1 and reached.dtype.kind in "iu":
+        inside = np.isin(reached[last], reached[goes_on])
+    else:
+        over = np.flatnonzero(terminated)
+        asked, goes_on, over = (
+            rows[:: -(-len(rows) // most)]
+            for rows, most in (
+                (last, _MOST_ASKED),
+                (goes_on, _MOST_COMPARED),
+                (over, _MOST_COMPARED),
+            )
+        )
+        flat = reached.reshape(len(reached), -1)
+        flat = flat[:, :: -(-flat.shape[1] // _MOST_PREDICTORS)]
+        scale = np.maximum(flat[goes_on].std(axis=0, dtype=np.float64), np.finfo(np.float32).tiny)
+        there, here, ended = (flat[rows] / scale for rows in (goes_on, asked, over))
+        apart = cdist(here, ended)
+        apart[asked[:, None] == over] = np.inf
+        inside = cdist(here, there).min(axis=1) <= apart.min(axis=1)
+    return longest if inside.mean() > _INSIDE else 0
 
 
 def _occurs_elsewhere(values: np.ndarray, among: np.ndarray) -> np.ndarray:

@@ -84,8 +84,9 @@ class Transitions:
             states are equal, or a row within an episode does not start where the row before ended.
 
     Warns:
-        FitWarning: If actions are floats that look like discrete actions, rows are left out, or
-            rows that are cut go to the start of the next episode.
+        FitWarning: If actions are floats that look like discrete actions, rows are left out,
+            rows that are cut go to the start of the next episode, or a time limit seems to be
+            marked as a termination.
     """
 
     observation: np.ndarray

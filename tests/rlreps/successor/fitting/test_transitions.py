@@ -351,7 +351,8 @@ def glide(resets, limit=None, walls=False):
     """Record a point that glides with friction, 2,000 rows.
 
     Args:
-        resets: What happens after ``limit`` rows, or at a wall: "next-step", "same-step" or "none".
+        resets: What happens after ``limit`` rows, or at a wall: "next-step", "same-step", "own"
+            (the next row starts elsewhere) or "none".
     """
     rng, rows = np.random.default_rng(0), []
 
@@ -369,7 +370,8 @@ def glide(resets, limit=None, walls=False):
         rows.append((state, force, reached, over, cut))
         if begins and resets == "next-step":
             rows.append((reached, force, draw(), False, False))
-        state, time = rows[-1][2], 0 if over or cut else time
+        state = draw() if begins and resets == "own" else rows[-1][2]
+        time = 0 if over or cut else time
     names = ("observation", "action", "next_observation", "terminated", "truncated")
     return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
 
@@ -401,6 +403,20 @@ def test_cuts_that_go_to_the_next_start_are_warned_of(seen):
     over = seen(glide("same-step", walls=True))
     assert over["terminated"].sum() > 10
     assert len(Transitions(**over)) == 2_000
+
+
+@pytest.mark.parametrize("seen", [dict, counted])
+def test_time_limits_that_look_like_terminations_are_warned_of(seen):
+    given = seen(glide("own", limit=50))
+    over = given.pop("truncated")
+    with pytest.warns(FitWarning, match="many episodes terminate after exactly 50 rows"):
+        Transitions(**{**given, "terminated": over})
+    # Silent: cuts, ends in states where no episode goes on, and a walk of 20 rows to such a state.
+    Transitions(**given, truncated=over)
+    assert Transitions(**seen(glide("own", limit=1_000, walls=True))).terminated.sum() > 10
+    places = np.tile(np.arange(20.0), 20)[:, None] + 0.5
+    ends = {"observation": places, "next_observation": places + 1.0, "action": np.arange(400) % 2}
+    Transitions(**seen({**ends, "terminated": places[:, 0] == 19.5}))
 
 
 def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
