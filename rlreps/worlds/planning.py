@@ -88,17 +88,20 @@ def optimal_action_values(
         for _ in range(3):
             values = values + solver.multiply(gains[every, chosen])
             gains = advantages(table, rewards, values, discount)
-        # Sums of absolute rewards bound the rounding of each state's value, however small it is.
+        # Sums of absolute rewards bound the rounding of each action's value, however small it is.
         sizes = solver.multiply(np.abs(rewards[every, chosen]))
-        rounding = _ROUNDING * action_values(table, np.abs(rewards), sizes, discount).max(axis=1)
-        highest = gains.max(axis=1)
-        better = highest > gains[every, chosen] + rounding
+        rounding = _ROUNDING * action_values(table, np.abs(rewards), sizes, discount)
+        own = gains[every, chosen][:, None]
+        # Two actions alone decide what tells them apart: a third's penalty may be far larger.
+        least = np.maximum(rounding, rounding[every, chosen][:, None])
+        better = gains > own + least
         if not better.any():
             break
-        chosen = np.where(better, gains.argmax(axis=1), chosen)
+        ahead = np.where(better, gains, -np.inf).argmax(axis=1)
+        chosen = np.where(better.any(axis=1), ahead, chosen)
     # What rounding alone tells apart is equal.
-    tied = gains >= (highest - rounding)[:, None]
-    return values[:, None] + np.where(tied, highest[:, None], gains)
+    tied = np.abs(gains - own) <= least
+    return values[:, None] + np.where(tied, own, gains)
 
 
 def epsilon_greedy(values: ArrayLike, epsilon: float = 0.0) -> DoubleArray:

@@ -150,9 +150,29 @@ def test_rounding_exchanges_no_policies_and_ties_stay_ties():
     best = world.optimal_action_values(0.9999)
     np.testing.assert_array_equal(epsilon_greedy(best), 0.5)
     # Both ways out of state 0 are worth 0, the one as a difference of larger numbers.
-    rewards = [[1e5, 3e5], [-1e5 / 0.7] * 2, [-3e5 / 0.7] * 2, [0.0, 0.0]]
+    rewards = [[123e3, 17e3], [-123e3 / 0.7] * 2, [-17e3 / 0.7] * 2, [0.0, 0.0]]
     ways = World.from_arrays(next_states=[[1, 2], [3, 3], [3, 3], [3, 3]], rewards=rewards)
     np.testing.assert_array_equal(epsilon_greedy(ways.optimal_action_values(0.7))[0], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("states", "discount", "penalty"),
+    [(200, 0.9, 1e6), (400, 0.9, 1e2), (120, 0.75, 1.0), (120, 0.9, 1e9), (6, 0.9, 1e15)],
+)
+def test_penalties_of_forbidden_actions_hide_no_prize(states, discount, penalty):
+    # Stay, go on, or a forbidden action; the last place pays 1 for ever.
+    here = np.arange(states)
+    last = here == states - 1
+    world = World.from_arrays(
+        next_states=np.stack([here, np.minimum(here + 1, states - 1), here], axis=1),
+        rewards=np.stack([last, last, np.full(states, -penalty)], axis=1),
+    )
+    found = world.optimal_action_values(discount)
+    values = discount ** (states - 1.0 - here) / (1.0 - discount)
+    stay = np.where(last, values, discount * values)
+    expected = np.stack([stay, values, discount * values - penalty], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_array_equal(epsilon_greedy(found)[:-1], np.eye(3)[[1] * (states - 1)])
 
 
 def solve_exactly(rows, right):
