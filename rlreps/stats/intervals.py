@@ -196,9 +196,12 @@ def probability_above(x: ArrayLike, y: ArrayLike) -> Interval:
 
 
 def _resampled(samples: Sequence[DoubleArray], statistic: Callable[..., Any], size: int) -> Any:
-    """Return the ends of the percentile interval of 2,000 resamples of runs, the last axis."""
+    """Return the ends of the percentile interval of 2,000 resamples of runs, the last axis.
+
+    Runs are sorted first, so that their order changes nothing.
+    """
     return scipy.stats.bootstrap(
-        samples,
+        [np.sort(runs, axis=-1) for runs in samples],
         statistic,
         n_resamples=2_000,
         batch=max(1, _BATCH_ENTRIES // size),

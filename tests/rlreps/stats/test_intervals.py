@@ -16,6 +16,7 @@ from rlreps.stats import (
     holm,
     interquartile_mean_interval,
     mean_interval,
+    probability_above,
     samples_to_reach,
     sign_flip_p_value,
     sign_test,
@@ -48,6 +49,19 @@ def test_intervals_of_interquartile_means_are_scipys_percentile_bootstrap():
     found = interquartile_mean_interval(values)
     # The end of an interval from 2,000 resamples has a standard error of about 2 % of its width.
     np.testing.assert_allclose(found[1:], other, atol=0.1 * (other.high - other.low))
+
+
+def test_the_order_of_runs_changes_no_bootstrap_interval():
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(size=(2, 7))
+    curves = rng.normal(size=(9, 4))
+    turned = rng.permutation(curves)
+    found, other = interquartile_mean_interval(curves), interquartile_mean_interval(turned)
+    np.testing.assert_array_equal(found[1:], other[1:])
+    alone = [interquartile_mean_interval(curves[:, point]) for point in range(4)]
+    np.testing.assert_array_equal(found[1:], np.transpose(alone)[1:])
+    for x, y in ((ours[::-1], theirs), (ours, rng.permutation(theirs))):
+        assert probability_above(x, y)[1:] == probability_above(ours, theirs)[1:]
 
 
 @pytest.mark.parametrize("runs", [2, 5, 30])
