@@ -186,9 +186,9 @@ def compare(
         results: Label → result, or folders alone. A result is the folder of ``train``,
             ``train-live``, ``sweep`` or ``fit`` (every point of a sweep counts as a run), or of
             ``agent train`` (returns of the last evaluation); what ``training.train`` returned;
-            figures by seed, as an array [seeds] of seeds 0, 1, ... or as a mapping from seeds to
-            numbers; curves [seeds, steps], of which the last step counts; or folders of
-            ``monitor.csv``.
+            figures by seed, as an array [seeds] of seeds 0, 1, ..., as a mapping from seeds to
+            numbers or as a pandas Series whose index has the seeds; curves [seeds, steps], of which
+            the last step counts; or folders of ``monitor.csv``.
         out: Folder of ``comparison.csv``, ``seeds.csv``, ``evaluations.json`` and, of runs that log
             their distance, the learning curves ``curves.png``; nothing is written by default.
 

@@ -244,6 +244,25 @@ def test_named_seeds_are_paired_by_name_and_few_common_seeds_by_none():
     assert why in compare({"a": [1.0], "b": [2.0]}).lines()[0]
 
 
+def test_series_and_frames_are_paired_by_their_index():
+    pandas = pytest.importorskip("pandas")
+    values, other = np.random.default_rng(0).normal(size=(2, 6))
+    mine, theirs = pandas.Series(values), pandas.Series(values + 0.5 + 0.1 * other)
+    expected = compare({"mine": values, "theirs": theirs.tolist()}).rows[1]
+    assert compare({"mine": mine, "theirs": theirs}).rows[1] == expected
+    theirs = theirs.sample(frac=1.0, random_state=1)
+    assert [*theirs.index] != [*range(6)]
+    row = compare({"mine": mine, "theirs": theirs}).rows[1]
+    assert row == pytest.approx(expected)
+    curves = pandas.DataFrame({1: 0.0, 2: theirs})
+    found = compare({"mine": mine, "theirs": curves}).rows[1]
+    assert found["difference"] == pytest.approx(expected["difference"])
+    apart = compare({"mine": mine, "theirs": theirs.set_axis(range(100, 106))})
+    assert apart.rows[1]["pairs"] == 0
+    with pytest.raises(InputError, match=r"different seeds, got \[0, 0\]"):
+        compare({"mine": mine, "theirs": pandas.Series([1.0, 2.0], index=[0, 0])})
+
+
 def test_trainings_are_compared_without_folders():
     rng = np.random.default_rng(1)
     results = {
