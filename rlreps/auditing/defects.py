@@ -156,15 +156,16 @@ def _of_contents(
             f"{aliased:.0%} of the states have the features of a state far away in the truth",
             "give the network what tells these states apart (aliases lists pairs)",
         )
-    bound = min(PRESENT, max(ABSENT, _most_by_chance(rank, states, 1)))
-    lost = [
-        index + 1
-        for index, share in enumerate(components[: min(10, rank)])
-        if share < bound
-        and (error is None or error[index] < UNKNOWN)
-        and len(components) > index + 1
-        and float(np.median(components[index + 1 : index + 4])) > PRESENT
-    ]
+    chance = _most_by_chance(rank, states, 1)
+    absent, present = min(PRESENT, max(ABSENT, chance)), max(PRESENT, chance)
+    lost = []
+    for index, share in enumerate(components[:10]):
+        later = components[index + 1 :]
+        # Later components that are missing too say nothing.
+        later = later[later >= absent][:3]
+        known = error is None or error[index] < UNKNOWN
+        if share < absent and known and len(later) and float(np.median(later)) > present:
+            lost.append(index + 1)
     if lost:
         several = len(lost) > 1
         yield Defect(

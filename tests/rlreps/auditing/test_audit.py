@@ -564,6 +564,25 @@ def test_components_that_the_truth_does_not_know_are_not_called_missing(truth, s
         assert ("missing component" in [each.name for each in defects]) is named
 
 
+@pytest.mark.parametrize(("first", "after"), [(5, 14), (8, 14), (7, 12), (4, 7), (3, 14), (9, 11)])
+def test_every_component_before_the_held_ones_is_called_missing(truth, random, first, after):
+    size = after - first
+    features = truth.principal.basis[:, first:after] @ random.normal(size=(size, size))
+    defects = rlreps.audit(features, truth).findings["features"].defects
+    (said,) = (each.found for each in defects if each.name == "missing component")
+    numbers = ", ".join(str(index + 1) for index in range(first))
+    assert said.startswith(f"components {numbers} are not in the span")
+
+
+def test_random_spans_of_most_states_miss_no_component(random):
+    states, missing = 16, "missing component"
+    chances = random.dirichlet(np.full(states, 0.3), size=(1, states))
+    small = World.from_arrays(probabilities=chances, rewards=np.zeros((states, 1))).truth()
+    for units in (8, 10, 12):
+        found = rlreps.audit(random.normal(size=(states, units)), small).findings["features"]
+        assert missing not in [each.name for each in found.defects]
+
+
 def test_features_of_many_or_few_units_are_not_called_defective_for_their_number(truth, random):
     angle = np.asarray(truth.states, np.float64)[:, :1]
     centres = np.linspace(0.0, 6.2832, 140)[None, :]
