@@ -116,6 +116,11 @@ def estimate_truth(
             "more episodes"
         )
     error = noise_floor(*bases)[:count]
+    # Halves that span the same whole space agree by definition.
+    leading = min(10, count, shared - 1)
+    known = (
+        f", with an error of {format_number(float(error[leading - 1]))} in the leading {leading}"
+    )
     low, high = (flat.min(axis=0), flat.max(axis=0)) if grid is None else (grid.low, grid.high)
     width = np.asarray(high) - np.asarray(low)
     truth = GroundTruth(
@@ -140,7 +145,7 @@ def estimate_truth(
             f"components are {how} from {format_number(len(kept))} transitions of the data's "
             f"policy (discount {discount:g}), and measured at {format_number(len(rows))} "
             "observations of other episodes; two halves of the episodes agree on the leading "
-            f"{count}, with an error of {format_number(float(error[-1]))}",
+            f"{count}{known if leading else ''}",
             *judged,
             *warned,
             "without a ground truth nobody knows the bias of the fit, states that the data do not "

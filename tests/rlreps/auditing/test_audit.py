@@ -15,6 +15,7 @@ from rlreps.auditing.measures import examine, find_aliases, held_out
 from rlreps.auditing.recorded import _count_alike as count_alike
 from rlreps.auditing.recorded import estimate_truth
 from rlreps.errors import InputError
+from rlreps.formatting import format_number
 from rlreps.subspace import spans_of, standardise
 from rlreps.successor import BoxGrid, Transitions, load_ground_truth, save_matrix
 from rlreps.worlds import World
@@ -725,10 +726,30 @@ def test_transitions_tell_what_is_captured_within_the_stated_error(maze, of_data
     assert "their error 0.0" in found.lines()[0]
     rests, fit, unknown = found.notes
     assert rests.startswith("components are counted from 20,000 transitions")
+    said = f", with an error of {format_number(float(found.truth.error[9]))} in the leading 10"
+    assert rests.endswith(said)
     assert fit.startswith("R² of sums of random cumulants on held-out episodes: 0.3")
     assert unknown.startswith("without a ground truth nobody knows")
     assert found.lines()[-1] == f"note: {unknown}"
     assert found.components_figure() is not None
+
+
+def test_the_error_of_components_that_span_everything_is_not_told(random):
+    # A walk with drift on seven places, by counting: halves differ, but not in the whole span.
+    moves = random.choice([0, 1, 2], size=(100, 40), p=[0.2, 0.5, 0.3])
+    places = np.cumsum(np.c_[random.integers(7, size=100), moves], axis=1) % 7
+    data = Transitions(
+        observation=places[:, :-1].ravel(),
+        action=np.zeros(4_000, int),
+        next_observation=places[:, 1:].ravel(),
+        terminated=np.zeros(4_000, bool),
+        truncated=np.arange(1, 4_001) % 40 == 0,
+        num_states=7,
+    )
+    found = estimate_truth(data, components=20, discount=0.9, seed=0)
+    assert found.truth.error[5] < 1e-12 < found.truth.error[4]
+    said = f" 6, with an error of {format_number(float(found.truth.error[4]))} in the leading 5"
+    assert found.notes[0].endswith(said)
 
 
 def test_components_count_as_far_as_halves_agree_beyond_chance(random):
