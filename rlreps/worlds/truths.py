@@ -124,11 +124,18 @@ class SolvedProducts(Products):
 
     def _left(self, panel: np.ndarray) -> np.ndarray:
         """Subtract means over states, which are those of Ψ's columns."""
-        return panel if self._centring == "rows" else panel - panel.mean(axis=0, keepdims=True)
+        return panel if self._centring == "rows" else _less_means(panel)
 
     def _right(self, panel: np.ndarray) -> np.ndarray:
         """Subtract means over tasks, which are those of Ψ's rows."""
-        return panel if self._centring == "columns" else panel - panel.mean(axis=0, keepdims=True)
+        return panel if self._centring == "columns" else _less_means(panel)
+
+
+def _less_means(panel: DoubleArray) -> DoubleArray:
+    """Subtract means over rows twice: large means leave a rounding behind."""
+    panel = panel - panel.mean(axis=0)
+    found: DoubleArray = panel - panel.mean(axis=0)
+    return found
 
 
 def solve_truth(
@@ -154,7 +161,8 @@ def solve_truth(
     matrix = None
     if states <= MOST_HELD or isinstance(decomposition, ExactSVD):
         matrix = solver.matrix.copy()
-        centre_in_place(matrix, centring)
+        for _ in range(2):  # Means near 1 / (1 − γ) leave a rounding behind.
+            centre_in_place(matrix, centring)
     if matrix is not None and isinstance(decomposition, ExactSVD):
         principal = decomposition.decompose(matrix)
     else:

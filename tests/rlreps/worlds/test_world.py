@@ -110,6 +110,21 @@ def test_iterated_products_agree_with_the_matrix_within_their_bound(centring):
         assert apart <= found.error[d - 1] + 1e-12
 
 
+@pytest.mark.parametrize("decomposition", [None, RandomizedSVD()])
+@pytest.mark.parametrize("centring", ["columns", "rows", "both"])
+def test_means_left_by_rounding_are_no_component(centring, decomposition):
+    places = np.arange(20)
+    ring = World.from_arrays(next_states=(places[:, None] + [[1]]) % 20, rewards=np.zeros((20, 1)))
+    for nines in (1, 2, 3, 6, 8):
+        discount = 1.0 - 10.0**-nines
+        truth = ring.truth(discount=discount, centring=centring, decomposition=decomposition)
+        # A circulant matrix: the constant is the eigenvector that centring removes.
+        values = 1.0 / np.abs(1.0 - discount * np.exp(2j * np.pi * places[1:] / 20))
+        found = truth.principal.singular_values
+        np.testing.assert_allclose(found, np.sort(values)[::-1], rtol=1e-6)
+        assert np.abs(truth.principal.basis.sum(axis=0)).max() < 1e-5
+
+
 @pytest.mark.parametrize("name", WORLDS)
 def test_optimal_values_are_those_of_value_iteration(name):
     world = WORLDS[name]()
