@@ -4,7 +4,8 @@ Features Phi are [n, d] (states by features) of float32 or float64, the basis F_
 orthonormal columns; arrays that do not fit together raise an `InputError`. Every function that
 compares spans orthonormalises the features first, so it is unchanged under invertible linear maps
 of them; `matched_cosines` and `longest_eigenvector_streak` compare single columns and are unchanged
-under scalings and signs only. NaN or infinite features give NaN.
+under scalings and signs only. Numbers below the smallest normal one (1.2e-38 in float32) may count
+as zero, as in all compiled code. NaN or infinite features give NaN.
 """
 
 import functools
@@ -96,9 +97,12 @@ def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _normalise_columns(features: jax.Array) -> jax.Array:
-    """Scale columns to unit length in two steps, so that squares neither over- nor underflow."""
+    """Scale columns to unit length in steps, so that squares neither over- nor underflow."""
     largest = jnp.max(jnp.abs(features), axis=0, keepdims=True)
-    scaled = features / jnp.where(largest == 0.0, 1.0, largest)
+    # A compiled division may multiply by the reciprocal, which is zero of the largest numbers.
+    step = jnp.where(largest > 1.0, 2.0**-32, 2.0**32).astype(features.dtype)
+    largest = largest * step
+    scaled = features * step / jnp.where(largest == 0.0, 1.0, largest)
     lengths = jnp.linalg.norm(scaled, axis=0, keepdims=True)
     return scaled / jnp.where(lengths == 0.0, 1.0, lengths)
 

@@ -107,6 +107,16 @@ def test_span_metrics_ignore_maps_of_the_features_and_rotations_of_basis_and_sta
         np.testing.assert_allclose(metric(*_single(*changed)), expected, atol=3e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 3e38])
+def test_features_of_any_scale_have_their_span(scale):
+    features = np.random.default_rng(0).uniform(0.1, 1.0, (20, 3))
+    basis = np.linalg.qr(features)[0]
+    for scales in ([scale] * 3, [scale, 1.0, 1.0]):
+        given, expected = _single(features * scales, basis)
+        assert float(subspace_distance(given, expected)) < 1e-10
+        assert int(numerical_rank(given)) == 3
+
+
 @pytest.mark.parametrize("num_states", [8, 2000])
 def test_rank_deficient_features_are_measured_by_their_numerical_rank(num_states):
     rng = np.random.default_rng(10)
