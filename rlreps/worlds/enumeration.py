@@ -106,6 +106,8 @@ def enumerate_states(
             to resume from that is damaged, or of another search.
     """
     require_positive("most_states", most_states)
+    if horizon is not None:
+        require_positive("horizon", horizon)
     known = all(hasattr(env, name) for name in ("reset", "step", "action_space"))
     require(known, "an environment of Gymnasium", env)
     draws, seeds = seeds is None, (0,) if seeds is None else seeds

@@ -12,7 +12,7 @@ import scipy.sparse
 from rlreps.errors import InputError, require, require_interval
 from rlreps.numerics import as_real
 from rlreps.typing import ArrayLike, DoubleArray
-from rlreps.worlds.truths import SuccessorSolver
+from rlreps.worlds.truths import SuccessorSolver, checked_discount
 
 TransitionTable = scipy.sparse.csr_array
 
@@ -77,7 +77,7 @@ def optimal_action_values(
     Raises:
         InputError: For a discount outside [0, 1 − 10⁻⁹].
     """
-    require_interval("discount", discount, "[0, 1)")
+    discount = checked_discount(discount)
     most = discount <= _LARGEST_DISCOUNT
     require(most, "a discount of at most 1 - 1e-9 (others leave too few digits)", discount)
     states, actions = rewards.shape
@@ -179,6 +179,12 @@ def effective_horizon(
     return min(bounds, default=None)
 
 
+def require_chances(what: str, chances: DoubleArray) -> None:
+    """Raise an ``InputError`` if a probability is negative."""
+    least = float(chances.min(initial=0.0))
+    require(not least < 0.0, f"probabilities of {what} that are not negative", least)
+
+
 def checked_policy(policy: ArrayLike | None, states: int, actions: int) -> DoubleArray:
     """Return the probabilities [n, A] of a policy; None is the uniformly random one.
 
@@ -189,7 +195,8 @@ def checked_policy(policy: ArrayLike | None, states: int, actions: int) -> Doubl
         return np.full((states, actions), 1.0 / actions)
     found = as_real(policy, "a policy").astype(np.float64)
     require(found.shape == (states, actions), f"a policy [{states}, {actions}]", found.shape)
+    require_chances("actions", found)
     off = np.abs(found.sum(axis=1) - 1.0).max()
-    if not (off < 1e-6 and (found >= 0.0).all()):
+    if not off < 1e-6:
         raise InputError(f"expected probabilities of actions that sum to 1, got {off:g} off")
     return np.asarray(found / found.sum(axis=1, keepdims=True))

@@ -9,7 +9,7 @@ import scipy.sparse
 from rlreps.errors import InputError, require
 from rlreps.numerics import as_real, bytes_of
 from rlreps.typing import ArrayLike, DoubleArray
-from rlreps.worlds.planning import TransitionTable
+from rlreps.worlds.planning import TransitionTable, require_chances
 
 Mask = npt.NDArray[np.bool_]
 
@@ -109,6 +109,7 @@ def as_observations(given: ArrayLike) -> npt.NDArray[Any]:
         InputError: If they are not real numbers, or float32 makes two of them one.
     """
     seen = as_real(given, "observations")
+    require(seen.ndim > 0, "observations [n, ...]", given)
     if seen.dtype == np.uint8:
         return seen
     with np.errstate(over="ignore", invalid="ignore"):  # Infinite numbers are refused later.
@@ -141,7 +142,7 @@ def check_table(table: TransitionTable, shape: tuple[int, int]) -> None:
     """Check that a table [n A, n] holds probabilities of next states; ``shape`` is (n, A)."""
     states, actions = shape
     expected = f"transitions [{states * actions}, {states}]"
-    require(table.shape == (states * actions, states), expected, "another shape")
+    require(table.shape == (states * actions, states), expected, table.shape)
     chances = table.data
     require(chances.dtype == np.float64, "chances of type float64", chances.dtype.name)
     try:  # SciPy's products read and write wherever indices say.
@@ -149,8 +150,8 @@ def check_table(table: TransitionTable, shape: tuple[int, int]) -> None:
     except ValueError as error:
         raise InputError(f"expected a valid sparse matrix of transitions, got {error}") from error
     off = float(np.abs(table.sum(axis=1) - 1.0).max(initial=0.0))
-    valid = bool((chances >= 0.0).all()) and off < 1e-9
-    require(valid, "probabilities of next states that sum to 1", f"{off:g} off")
+    require_chances("next states", chances)
+    require(off < 1e-9, "probabilities of next states that sum to 1", f"{off:g} off")
 
 
 def check_entries(each: DoubleArray, table: TransitionTable, rewards: DoubleArray) -> None:
@@ -165,14 +166,18 @@ def check_entries(each: DoubleArray, table: TransitionTable, rewards: DoubleArra
 
 def _by_states(given: Any, name: str, shape: tuple[int, int] | None = None) -> TransitionTable:
     """Stack matrices [n, n] of A actions, dense or sparse, as a table [n A, n]."""
+    sparse = scipy.sparse.issparse(given)
+    require(not sparse, f"{name} [A, n, n]", f"one sparse matrix {getattr(given, 'shape', '')}")
     try:
         each = [scipy.sparse.csr_array(part, dtype=np.float64) for part in given]
     except (TypeError, ValueError) as error:
         raise InputError(f"expected {name} [A, n, n], got {error}") from error
     require(bool(each), f"{name} [A, n, n]", "none")
     actions, states = (len(each), each[0].shape[-1]) if shape is None else shape
-    fits = len(each) == actions and all(part.shape == (states, states) for part in each)
-    require(fits, f"{name} [{actions}, {states}, {states}]", "another shape")
+    shapes = [part.shape for part in each]
+    odd = next((found for found in shapes if found != (states, states)), shapes[0])
+    fits = (len(each), *odd) == (actions, states, states)
+    require(fits, f"{name} [{actions}, {states}, {states}]", (len(each), *odd))
     order = np.arange(states * actions).reshape(actions, states).T.ravel()
     return scipy.sparse.csr_array(scipy.sparse.vstack(each, format="csr"))[order]
 

@@ -1,6 +1,7 @@
 """The successor measure of a chain with sparse transitions, exactly, and its principal subspace."""
 
 import functools
+import numbers
 from typing import Any, get_args
 
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jax import Array
 
-from rlreps.errors import require, require_choice, require_memory
+from rlreps.errors import require, require_choice, require_interval, require_memory
 from rlreps.subspace import Centring, PrincipalSubspace, centre_in_place
 from rlreps.subspace.products import Products, orthonormalise
 from rlreps.subspace.svd import Decomposition, ExactSVD, RandomizedSVD
@@ -29,6 +30,14 @@ _TOLD = ("world", "name", "package", "seed", "view", "values", "restarted")
 """Keys of a world's ``about`` that the settings of a truth repeat."""
 
 
+def checked_discount(discount: Any) -> float:
+    """Return a discount in [0, 1), a number or an array of no axes."""
+    number = discount.item() if getattr(discount, "ndim", None) == 0 else discount
+    require(isinstance(number, numbers.Real), "discount to be a number", discount)
+    require_interval("discount", number, "[0, 1)")
+    return float(number)
+
+
 def describe_truth(
     world: Any, policy: Any, discount: float, terminal: str, centring: Centring
 ) -> dict[str, Any]:
@@ -43,7 +52,7 @@ def describe_truth(
         "method": f"estimated: {estimated}" if estimated else "exact",
         "world_digest": world.digest,
         "policy": "uniform" if policy is None else "given",
-        "discount": float(discount),
+        "discount": checked_discount(discount),
         "terminal": terminal,
         CENTRED_ON_READING: centring,
     }

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
+from rlreps.errors import InputError, require, require_choice, require_positive
 from rlreps.files import read_archive, write_archive
 from rlreps.numerics import as_real, bytes_of, digest_of
 from rlreps.subspace import Centring
@@ -25,7 +25,7 @@ from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds import planning
 from rlreps.worlds.enumeration import enumerate_states
 from rlreps.worlds.environment import TableEnvironment
-from rlreps.worlds.planning import TransitionTable, checked_policy
+from rlreps.worlds.planning import TransitionTable, checked_policy, require_chances
 from rlreps.worlds.tables import (
     as_observations,
     build_table,
@@ -36,7 +36,7 @@ from rlreps.worlds.tables import (
     rounded_sums,
 )
 from rlreps.worlds.toy_texts import read_table
-from rlreps.worlds.truths import SuccessorSolver, describe_truth, solve_truth
+from rlreps.worlds.truths import SuccessorSolver, checked_discount, describe_truth, solve_truth
 
 _KIND = "world"
 
@@ -79,7 +79,8 @@ class World:
         for name in ("terminal", "start"):
             found = getattr(self, name).shape
             require(found == (states,), f"{name} [{states}]", found)
-        whole = bool((self.start >= 0.0).all()) and abs(float(self.start.sum()) - 1.0) < 1e-9
+        require_chances("first states", self.start)
+        whole = abs(float(self.start.sum()) - 1.0) < 1e-9
         require(whole, "a start distribution that sums to 1", float(self.start.sum()))
         over = float(self.start[self.terminal].sum())
         require(over == 0.0, "a start distribution without terminal states", over)
@@ -91,7 +92,7 @@ class World:
         seen = self.observations
         known = seen.dtype == np.uint8 or seen.dtype == np.float32
         require(known, "observations of type uint8 or float32", seen.dtype.name)
-        require(len(seen) == states, f"observations of {states} states", len(seen))
+        require(seen.shape[:1] == (states,), f"observations of {states} states", seen.shape)
         if self.coordinates is not None:
             axes = len(self.names)
             found = self.coordinates.shape
@@ -306,7 +307,7 @@ class World:
 
     def policy_values(self, policy: ArrayLike | None = None, discount: float = 0.95) -> DoubleArray:
         """Compute the values [n] of a policy [n, A]; None is the uniformly random one."""
-        require_interval("discount", discount, "[0, 1)")
+        discount = checked_discount(discount)
         chances = checked_policy(policy, self.num_states, self.num_actions)
         return planning.policy_values(self.transitions, self.rewards, chances, discount)
 
@@ -336,7 +337,7 @@ class World:
             terminal: Whether an episode leaves the game in a terminal state, which is then counted
                 once, or stays there, so that the state's column dominates.
         """
-        require_interval("discount", discount, "[0, 1)")
+        discount = checked_discount(discount)
         require_choice("terminal", terminal, ["leave", "absorb"])
         chances = checked_policy(policy, self.num_states, self.num_actions)
         chain = planning.chain_of(self.transitions, chances)

@@ -88,6 +88,9 @@ def test_each_seed_gives_a_first_state_and_a_horizon_ends_episodes():
     found = np.zeros(5)
     np.add.at(found, world.observations[:, 0].astype(int), world.start)
     np.testing.assert_allclose(found, counts)
+    for horizon, said in ((0, "horizon >= 1, got 0"), (1.5, "horizon to be an integer, got 1.5")):
+        with pytest.raises(InputError, match=said):
+            World.enumerate(Corridor(), horizon=horizon)
     short = World.enumerate(Corridor(), horizon=2)
     assert sorted(short.observations[:, 0]) == [0.0, 1.0, 2.0]
     assert short.terminal[np.argmax(short.observations[:, 0])]

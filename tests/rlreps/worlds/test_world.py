@@ -3,6 +3,7 @@
 import dataclasses
 import fractions
 import itertools
+import re
 
 import gymnasium
 import jax
@@ -252,9 +253,16 @@ def test_words_for_numbers_and_folders_for_files_are_refused(tmp_path):
     world = room(2, 3)
     with pytest.raises(InputError, match="a policy of real numbers, got"):
         world.policy_values("greedy")
-    for compute in (world.optimal_values, world.successor, world.policy_values):
-        with pytest.raises(InputError, match="discount to be a number, got 'a'"):
-            compute(discount="a")
+    computed = [world.optimal_values, world.effective_horizon, world.successor]
+    for compute in (*computed, world.truth, world.policy_values):
+        for given in ("a", None, [0.9], np.array([0.9, 0.8])):
+            said = re.escape(f"discount to be a number, got {given!r}")
+            with pytest.raises(InputError, match=said):
+                compute(discount=given)
+        with pytest.raises(InputError, match=r"discount in \[0, 1\), got 1.5"):
+            compute(discount=np.array(1.5))
+    with pytest.raises(InputError, match="discount to be a number, got None"):
+        world.save_truth(tmp_path / "truth", discount=None)
     with pytest.raises(InputError, match="the path of a file, got 'the folder"):
         world.save(tmp_path)
 
@@ -326,6 +334,17 @@ def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
         ({"next_states": [[0.0, 1.0], [1.0, 0.0]]}, "as integers"),
         ({"next_states": None}, "either next_states or probabilities"),
         ({"next_states": None, "probabilities": 3}, "probabilities .A, n, n., got 'int' object"),
+        *[
+            ({"next_states": None, "probabilities": given}, f"probabilities {said}")
+            for given, said in (
+                (scipy.sparse.eye_array(2), r"\[A, n, n\], got 'one sparse matrix \(2, 2\)"),
+                (np.ones((3, 2, 2)), r"\[2, 2, 2\], got \(3, 2, 2\)"),
+                ([np.eye(2), np.eye(3)], r"\[2, 2, 2\], got \(2, 3, 3\)"),
+                (np.eye(2), r"\[2, 2, 2\], got \(2, 2\)"),
+                ([[[1.5, -0.5], [0, 1]]] * 2, "of next states that are not negative, got -0.5"),
+                (np.full((2, 2, 2), np.nan), "of next states that sum to 1, got 'nan off'"),
+            )
+        ],
         ({"rewards": [[0.0, np.nan], [0.0, 0.0]]}, "finite rewards"),
         ({"rewards": [0.0, 0.0]}, "rewards with 2 axes"),
         ({"rewards": None}, "either rewards or transition_rewards"),
@@ -336,7 +355,10 @@ def test_a_saved_world_is_the_same_and_a_changed_file_is_refused(tmp_path):
         ),
         ({"terminal": [True]}, "terminal .2."),
         ({"start": [0.0, 0.0]}, "a start distribution that sums to 1"),
-        ({"observations": np.zeros((3, 2))}, "observations of 2 states"),
+        ({"start": [1.5, -0.5]}, "probabilities of first states that are not negative, got -0.5"),
+        ({"start": [np.nan, 1.0]}, "a start distribution that sums to 1, got nan"),
+        ({"observations": np.zeros((3, 2))}, "observations of 2 states, got .3, 2."),
+        ({"observations": 5.0}, "observations .n, ...., got 5.0"),
         ({"coordinates": np.zeros((2, 1))}, "coordinates .2, 0., as named"),
         *[({"terminal": [0, value]}, "booleans, or 0 and 1") for value in (2, 0.5, np.nan)],
         *[
@@ -390,6 +412,7 @@ def test_observations_that_differ_by_rounding_may_be_one():
     [
         ({"policy": np.ones((40, 3))}, "probabilities of actions that sum to 1"),
         ({"policy": np.ones((3, 3))}, r"a policy \[40, 3\]"),
+        ({"policy": np.tile([2.0, -1.0, 0.0], (40, 1))}, "actions that are not negative, got -1.0"),
         ({"discount": 1.0}, "discount in"),
         ({"centring": "none"}, "centring to be one of both, columns, rows"),
         ({"terminal": "stay"}, "terminal to be one of absorb, leave"),
