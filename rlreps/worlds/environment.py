@@ -25,6 +25,9 @@ class TableState(NamedTuple):
 class TableEnvironment:
     """An ``Environment`` that looks next states, rewards and observations up.
 
+    Chances are cumulative in single precision: an outcome of a probability below 6e-8 may never
+    occur.
+
     Attributes:
         outcomes: Possible next states of each action, [n, A, m].
         chances: Cumulative probabilities of the outcomes, [n, A, m]; the last is 1.

@@ -292,6 +292,8 @@ class World:
     def environment(self, max_steps: int | None = None) -> TableEnvironment:
         """Return a compiled copy: an ``Environment`` in JAX that looks its observations up.
 
+        Outcomes and first states of a probability below 6e-8 may never occur (single precision).
+
         Args:
             max_steps: Steps after which an episode is truncated; None has no limit.
         """
