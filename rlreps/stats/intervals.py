@@ -349,7 +349,7 @@ def sign_flip_p_value(x: ArrayLike, y: ArrayLike, largest: float | None = None) 
     require(same, "runs [runs] of both methods, with the same seeds", (ours.shape, theirs.shape))
     if len(ours) < 2:
         return 1.0
-    differences = ours - theirs
+    differences = np.sort(ours - theirs)  # Random flips must not depend on the order of the pairs.
     observed = differences.mean()
     largest = largest or max(np.abs(ours).max(), np.abs(theirs).max())
     rounding = 8.0 * np.finfo(np.float64).eps * largest

@@ -64,6 +64,15 @@ def test_the_order_of_runs_changes_no_bootstrap_interval():
         assert probability_above(x, y)[1:] == probability_above(ours, theirs)[1:]
 
 
+def test_the_order_of_pairs_changes_no_p_value():
+    rng = np.random.default_rng(0)
+    for pairs in (8, 20):  # All flips, and random ones.
+        ours, theirs = rng.normal(size=(2, pairs)) + [[0.5], [0.0]]
+        order = rng.permutation(pairs)
+        found = sign_flip_p_value(ours[order], theirs[order])
+        assert found == sign_flip_p_value(ours, theirs)
+
+
 @pytest.mark.parametrize("runs", [2, 5, 30])
 def test_intervals_of_symmetric_runs_are_students(runs):
     values = np.sort(np.random.default_rng(2).normal(size=runs))
