@@ -67,7 +67,7 @@ def test_the_order_of_runs_changes_no_bootstrap_interval():
 def test_the_order_of_pairs_changes_no_p_value():
     rng = np.random.default_rng(0)
     for pairs in (8, 20):  # All flips, and random ones.
-        ours, theirs = rng.normal(size=(2, pairs)) + [[0.5], [0.0]]
+        ours, theirs = rng.normal(size=(2, pairs))
         order = rng.permutation(pairs)
         found = sign_flip_p_value(ours[order], theirs[order])
         assert found == sign_flip_p_value(ours, theirs)
