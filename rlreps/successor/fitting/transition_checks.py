@@ -4,37 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked
+from rlreps.successor.fitting.episode_checks import count_copies, describe_ends, find_resets
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
-
-_AUTORESETS = 0.75
-"""Rows that start in terminal states are resets if this share of the terminations has such a row.
-The other terminations are the last rows of copies of an environment."""
-
-_FEWEST_JUMPS, _FEWEST_OTHERS = 3, 100
-"""Smallest numbers of rows of which is told that they go where others do not, and of the others."""
-_FAR = 0.99
-"""Quantile of the distances of other rows that the median of such rows exceeds."""
-_UNSEEN = 0.5
-"""Share of pairs (s, s') seen in other rows, relative to other rows, below which such rows lie."""
-_MOST_COMPARED = 5_000
-"""Largest number of other rows with which such rows are compared."""
-_MOST_PREDICTORS = 300
-"""Largest number of coordinates of observations that are compared, or predict their change."""
-
-_FEWEST_LIMITED = 5
-"""Smallest number of episodes that a time limit terminates, and smallest time limit."""
-_ABOUT, _PILED = 0.9, 3
-"""So many episodes of the limit's length come to one that is at most a tenth shorter."""
-_MOST_ASKED = 50
-"""Largest number of ends whose nearest rows are sought."""
-_INSIDE = 0.75
-"""Share of such ends to which the nearest rows go on."""
 
 _MOST_SPARSE = 100_000
 """Largest number of states that may be more than ``_SPARSE`` times the rows, if nobody gave it."""
@@ -67,8 +43,8 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         states = [state.astype(np.int32 if small else np.int64) for state in states]
     action, num_actions, low, high = _actions_checked(given, len(states[0]))
     same = _rows_equal(states[1][:-1], states[0][1:])
-    terminated, truncated = _ends_checked(given, same, len(action))
-    resets = _autoresets(given["autoreset"], states, same, terminated, truncated)
+    terminated, truncated = _ends_checked(given, states, same)
+    resets = find_resets(given["autoreset"], states, same, terminated, truncated)
     if resets.any():
         if given["autoreset"] is None:
             warn_user(
@@ -79,19 +55,8 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         states = [state[~resets] for state in states]
         action, terminated, truncated = (each[~resets] for each in (action, terminated, truncated))
         truncated[-1] = not terminated[-1]
-    elif (same & truncated[:-1]).mean() >= 0.5 * truncated[:-1].mean() and _jump(
-        states, np.append(same & truncated[:-1], False)
-    ):
-        warn_user(
-            "the rows in which the record is cut go to the first observation of the next episode, "
-            "far from where other rows go: their next observation is the last one of the episode "
-            "(info['final_obs'] with same-step autoreset); where it is lost, leave these rows out"
-        )
-    if limit := _time_limit(states[1], terminated, terminated | truncated):
-        warn_user(
-            f"many episodes terminate after exactly {limit:,} rows, in states like those in which "
-            "others go on: if a time limit ended them, mark their ends in truncated instead"
-        )
+    for told in describe_ends(states, terminated, truncated):
+        warn_user(told)
     alike = _rows_equal(states[0], states[0][:1]) & _rows_equal(states[1], states[0][:1])
     require(not alike.all(), "at least two different states", 1)
     return {
@@ -109,14 +74,22 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ends_checked(
-    given: Mapping[str, Any], same: np.ndarray, rows: int
+    given: Mapping[str, Any], states: Sequence[np.ndarray], same: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return which rows reach a terminal state, and after which rows the record is cut, [N] each.
 
     ``same`` [N − 1] tells whether the row after a row starts where the row ended.
     """
+    rows = len(states[0])
     terminated = checked_flags("terminated", given["terminated"], rows)
+    copies = count_copies(states)
+    order = (
+        f"rows of {copies} environments take turns: give the rows of one after those of another, "
+        f"column.reshape(-1, {copies}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
+    )
     if given["truncated"] is None:
+        if copies:
+            warn_user(order)
         truncated = np.append(~same, True) & ~terminated
     else:
         cut = checked_flags("truncated", given["truncated"], rows)
@@ -131,8 +104,13 @@ def _ends_checked(
         if jumps.size:
             raise InputError(
                 "expected each row of an episode to start where the row before ended, got a "
-                f"jump after row {jumps[0]} of {rows}: mark it in terminated if the state "
-                "that it reached is terminal, else in truncated"
+                f"jump after row {jumps[0]} of {rows}: "
+                + (
+                    order
+                    if copies
+                    else "mark it in terminated if the state that it reached is "
+                    "terminal, else in truncated"
+                )
             )
         truncated[-1] = not terminated[-1]
     return terminated, truncated
@@ -262,111 +240,6 @@ def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
                 )
             return [state.astype(np.float64) for state in states]
     return [state.astype(np.float32) for state in states] if floats else states
-
-
-def _jump(states: Sequence[np.ndarray], marked: np.ndarray) -> bool | None:
-    """Tell whether the rows that are marked, [N], mostly go where no others do; None if unknown.
-
-    For indices, pairs (s, s') occur there less often among other rows that share s. For other
-    observations, a linear regression on other rows predicts the change s' − s of a coordinate worse
-    there than it predicts 99 % of the rows left out of it.
-    """
-    if marked.sum() < _FEWEST_JUMPS or (~marked).sum() < _FEWEST_OTHERS:
-        return None
-    before, after = states
-    if before.ndim == 1 and before.dtype.kind in "iu":
-        pairs = before * (np.int64(max(before.max(), after.max())) + 1) + after
-        known, seen = (_occurs_elsewhere(values, ~marked) for values in (before, pairs))
-        if (marked & known).sum() < _FEWEST_JUMPS:
-            return None
-        return bool(seen[marked & known].mean() < _UNSEEN * seen[~marked & known].mean())
-    others, rows = np.flatnonzero(~marked), np.flatnonzero(marked)
-    others = others[:: -(-len(others) // _MOST_COMPARED)]
-    seen = [before[some].reshape(len(some), -1) for some in (others[::2], others[1::2], rows)]
-    changes = [
-        after[some].reshape(len(some), -1).astype(np.float64) - start
-        for some, start in zip((others[::2], others[1::2], rows), seen, strict=True)
-    ]
-    if seen[0].shape[1] <= _MOST_PREDICTORS:
-        mean = seen[0].mean(axis=0)
-        slopes = np.linalg.lstsq(seen[0] - mean, changes[0], rcond=1e-6)[0]
-        changes = [
-            change - (start - mean) @ slopes for change, start in zip(changes, seen, strict=True)
-        ]
-    _, usual, errors = (np.abs(change - changes[0].mean(axis=0)) for change in changes)
-    scale = np.maximum(np.quantile(usual, _FAR, axis=0), np.finfo(np.float32).tiny)
-    far = np.quantile((usual / scale).max(axis=1), _FAR)
-    return bool(np.median((errors / scale).max(axis=1)) > far)
-
-
-def _time_limit(reached: np.ndarray, terminated: np.ndarray, ends: np.ndarray) -> int:
-    """Return the length at which a time limit seems to terminate episodes; 0 if none does.
-
-    Many of the longest episodes have the same length, hardly any are a bit shorter, and other
-    episodes go on in the states that they reach: in most of them exactly, or more closely than
-    other episodes terminate.
-    """
-    lasts = np.flatnonzero(ends)
-    lengths = np.diff(lasts, prepend=-1)
-    longest = int(lengths.max())
-    last = lasts[terminated[lasts] & (lengths == longest)]
-    shorter = ((lengths >= _ABOUT * longest) & (lengths < longest)).sum()
-    if len(last) < max(_FEWEST_LIMITED, _PILED * shorter) or longest < _FEWEST_LIMITED:
-        return 0
-    goes_on = np.flatnonzero(~terminated)
-    if reached.ndim == 1 and reached.dtype.kind in "iu":
-        inside = np.isin(reached[last], reached[goes_on])
-    else:
-        over = np.flatnonzero(terminated)
-        asked, goes_on, over = (
-            rows[:: -(-len(rows) // most)]
-            for rows, most in (
-                (last, _MOST_ASKED),
-                (goes_on, _MOST_COMPARED),
-                (over, _MOST_COMPARED),
-            )
-        )
-        flat = reached.reshape(len(reached), -1)
-        flat = flat[:, :: -(-flat.shape[1] // _MOST_PREDICTORS)]
-        scale = np.maximum(flat[goes_on].std(axis=0, dtype=np.float64), np.finfo(np.float32).tiny)
-        there, here, ended = (flat[rows] / scale for rows in (goes_on, asked, over))
-        apart = cdist(here, ended)
-        apart[asked[:, None] == over] = np.inf
-        inside = cdist(here, there).min(axis=1) <= apart.min(axis=1)
-    return longest if inside.mean() > _INSIDE else 0
-
-
-def _occurs_elsewhere(values: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Tell whether another row of those in ``among`` has the value of a row, [N]."""
-    _, kind = np.unique(values, return_inverse=True)
-    return np.asarray(np.bincount(kind[among], minlength=len(kind))[kind] > among)
-
-
-def _autoresets(
-    autoreset: bool | None,
-    states: Sequence[np.ndarray],
-    same: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-) -> np.ndarray:
-    """Tell which rows start an episode in a vector environment; see ``Transitions``, [N].
-
-    ``same`` [N − 1] tells whether the row after a row starts where the row ended.
-    """
-    followed = same & (terminated | truncated)[:-1]
-    if autoreset is None:
-        jumps = _jump(states, np.append(False, followed))
-        after = np.append(False, same & terminated[:-1])
-        few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
-        tour = (states[0][after] == states[0][0]).all()
-        # With same-step autoreset, the row before jumps.
-        early = jumps is False and _jump(states, np.append(followed, False))
-        autoreset = jumps or not (few or tour or early or (terminated & after).any())
-    # No reset terminates.
-    found = np.append(False, followed) & ~terminated
-    # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
-    found[1:] &= ~found[:-1]
-    return found & bool(autoreset)
 
 
 def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:

@@ -84,9 +84,9 @@ class Transitions:
             states are equal, or a row within an episode does not start where the row before ended.
 
     Warns:
-        FitWarning: If actions are floats that look like discrete actions, rows are left out,
-            rows that are cut go to the start of the next episode, or a time limit seems to be
-            marked as a termination.
+        FitWarning: If actions are floats that look like discrete actions, rows are left out, rows
+            of several environments take turns, rows that end episodes go to the start of the next
+            one, time limits seem to be marked as terminations, or terminations as cuts.
     """
 
     observation: np.ndarray

@@ -1,0 +1,200 @@
+"""Tell whether a record's rows are in order, and whether its ends are what they are said to be."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+_AUTORESETS = 0.75
+"""Rows that start in terminal states are resets if this share of the terminations has such a row.
+The other terminations are the last rows of copies of an environment."""
+
+_FEWEST_JUMPS, _FEWEST_OTHERS = 3, 100
+"""Smallest numbers of rows of which is told that they go where others do not, and of the others."""
+_FAR = 0.99
+"""Quantile of the distances of other rows that the median of such rows exceeds."""
+_UNSEEN = 0.5
+"""Share of pairs (s, s') seen in other rows, relative to other rows, below which such rows lie."""
+_MOST_COMPARED = 5_000
+"""Largest number of other rows with which such rows are compared."""
+_MOST_COORDINATES = 300
+"""Largest number of coordinates of observations that are compared, or predict their change."""
+_FOLLOWED = 0.5
+"""Share of the ends that lead to the next row's start if a record shows no last observations."""
+
+_FEWEST_LIMITED = 10
+"""Smallest number of episodes that a time limit terminates, and smallest time limit."""
+_FEWEST_CUT = 20
+"""Smallest number of cuts before a time limit of which is told that they are terminations."""
+_MOST_ASKED = 50
+"""Largest number of ends whose nearest rows are sought."""
+_INSIDE = 0.75
+"""Share of ends in states in which other rows go on if a time limit is their cause."""
+_OUTSIDE, _CHANCE = 0.4, 5
+"""Share of cuts in states in which no others go on if they are terminations: this, and so many
+times the share that chance gives."""
+
+_MOST_COPIES, _IN_TURN, _IN_ORDER = 64, 0.8, 0.5
+"""Rows of at most so many environments take turns if more than the second share of them go on in
+the row as many rows later, and less than the third share in the next row."""
+_ASKED = 1_000
+"""Number of rows that are asked where they go on."""
+
+
+def count_copies(states: Sequence[np.ndarray]) -> int:
+    """Return the number of environments whose rows take turns; 0 if rows follow each other."""
+    before, after = states
+    rows = np.arange(0, len(before) - _MOST_COPIES, max(1, len(before) // _ASKED))
+    if len(rows) < _FEWEST_OTHERS:
+        return 0
+
+    def share(step: int) -> float:
+        same = before[rows + step] == after[rows]
+        return float(same.reshape(len(rows), -1).all(axis=1).mean())
+
+    if share(1) >= _IN_ORDER:
+        return 0
+    return next((step for step in range(2, _MOST_COPIES + 1) if share(step) > _IN_TURN), 0)
+
+
+def find_resets(
+    autoreset: bool | None,
+    states: Sequence[np.ndarray],
+    same: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+) -> np.ndarray:
+    """Tell which rows start an episode in a vector environment; see ``Transitions``, [N].
+
+    ``same`` [N − 1] tells whether the row after a row starts where the row ended.
+    """
+    followed = same & (terminated | truncated)[:-1]
+    if autoreset is None:
+        after = np.append(False, same & terminated[:-1])
+        few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
+        tour = (states[0][after] == states[0][0]).all()
+        early, late = _jumps(states, terminated | truncated, followed)
+        autoreset = late or not (few or tour or early or (terminated & after).any())
+    # No reset terminates.
+    found = np.append(False, followed) & ~terminated
+    # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
+    found[1:] &= ~found[:-1]
+    return found & bool(autoreset)
+
+
+def describe_ends(
+    states: Sequence[np.ndarray], terminated: np.ndarray, truncated: np.ndarray
+) -> Iterator[str]:
+    """Say what is wrong with the ends of episodes."""
+    ends = terminated | truncated
+    before, after = states
+    followed = ends[:-1] & (after[:-1] == before[1:]).reshape(len(ends) - 1, -1).all(axis=1)
+    if followed.sum() >= _FOLLOWED * ends[:-1].sum() and _jumps(states, ends, followed)[0]:
+        yield (
+            "the rows that end episodes go to the first observation of the next episode, where "
+            "other rows do not go: give the last observation of the episode (info['final_obs'] "
+            "with same-step autoreset); where it is lost, leave out the rows that are cut"
+        )
+        return
+    lasts = np.flatnonzero(ends)
+    lengths = np.diff(lasts, prepend=-1)
+    longest = int(lengths.max())
+    if longest < _FEWEST_LIMITED:
+        return
+    limited = lasts[terminated[lasts] & (lengths == longest)]
+    if len(limited) >= _FEWEST_LIMITED and _going_on(states, limited, ends)[0] > _INSIDE:
+        yield (
+            f"{len(limited):,} episodes terminate after exactly {longest:,} rows, in states like "
+            "those in which others go on: if a time limit ended them, mark it in truncated instead"
+        )
+    cut = lasts[truncated[lasts] & (lengths < longest)]
+    if len(cut) >= _FEWEST_CUT:
+        inside, chance = _going_on(states, cut, ends)
+        if 1.0 - inside > max(_OUTSIDE, _CHANCE * chance):
+            yield (
+                f"{1.0 - inside:.0%} of the cuts reach states in which no other rows go on: if "
+                "episodes end there for good, mark them in terminated instead of truncated"
+            )
+
+
+def _jumps(
+    states: Sequence[np.ndarray], ends: np.ndarray, followed: np.ndarray
+) -> tuple[bool, bool]:
+    """Tell whether only rows that end episodes jump, and whether the rows after them do.
+
+    ``followed`` [N − 1] tells whether a row of ``ends`` [N] leads to the start of the next row.
+    """
+    before, after = np.append(followed, False), np.append(False, followed)
+    early, late = (_jump(states, marked, ~(ends | after)) for marked in (before, after))
+    return bool(early) and late is False, bool(late)
+
+
+def _jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) -> bool | None:
+    """Tell whether the rows that are marked, [N], go where no others do; None if unknown.
+
+    For indices, the pairs (s, s') of most of them do not occur in other rows, which start in s and
+    reach s' as well. For other observations, a linear regression on other rows predicts the change
+    s' − s of a coordinate worse there than it predicts 99 % of the rows left out of it.
+    """
+    if marked.sum() < _FEWEST_JUMPS or others.sum() < _FEWEST_OTHERS:
+        return None
+    before, after = states
+    if before.ndim == 1 and before.dtype.kind in "iu":
+        pairs = before * (np.int64(max(before.max(), after.max())) + 1) + after
+        left, reached, seen = (
+            _occurs_elsewhere(values, others) for values in (before, after, pairs)
+        )
+        known = left & reached
+        if (marked & known).sum() < _FEWEST_JUMPS:
+            return None
+        return bool(seen[marked & known].mean() < _UNSEEN * seen[others & known].mean())
+    rows = np.flatnonzero(others)
+    rows = rows[:: -(-len(rows) // _MOST_COMPARED)]
+    chosen = (rows[::2], rows[1::2], np.flatnonzero(marked))
+    seen = [before[some].reshape(len(some), -1) for some in chosen]
+    changes = [
+        after[some].reshape(len(some), -1).astype(np.float64) - start
+        for some, start in zip(chosen, seen, strict=True)
+    ]
+    if seen[0].shape[1] <= _MOST_COORDINATES:
+        mean = seen[0].mean(axis=0)
+        slopes = np.linalg.lstsq(seen[0] - mean, changes[0], rcond=1e-6)[0]
+        changes = [
+            change - (start - mean) @ slopes for change, start in zip(changes, seen, strict=True)
+        ]
+    _, usual, errors = (np.abs(change - changes[0].mean(axis=0)) for change in changes)
+    scale = np.maximum(np.quantile(usual, _FAR, axis=0), np.finfo(np.float32).tiny)
+    far = np.quantile((usual / scale).max(axis=1), _FAR)
+    return bool(np.median((errors / scale).max(axis=1)) > far)
+
+
+def _occurs_elsewhere(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Tell whether another row of those in ``among`` has the value of a row, [N]."""
+    _, kind = np.unique(values, return_inverse=True)
+    return np.asarray(np.bincount(kind[among], minlength=len(kind))[kind] > among)
+
+
+def _going_on(
+    states: Sequence[np.ndarray], asked: np.ndarray, ends: np.ndarray
+) -> tuple[float, float]:
+    """Return the share of the ends ``asked`` in states in which other rows go on.
+
+    Rows start in such an index. For other observations, the nearest next observation of other rows
+    is that of a row that ends no episode. The second number is the share of the latter ends that
+    have an end as their nearest row by chance.
+    """
+    before, after = states
+    asked = asked[:: -(-len(asked) // _MOST_ASKED)]
+    if before.ndim == 1 and before.dtype.kind in "iu":
+        return float(np.isin(after[asked], before).mean()), 0.0
+    inner, over = (
+        rows[:: -(-len(rows) // _MOST_COMPARED)] for rows in map(np.flatnonzero, (~ends, ends))
+    )
+    flat = after.reshape(len(after), -1)
+    flat = flat[:, :: -(-flat.shape[1] // _MOST_COORDINATES)]
+    scale = np.maximum(flat[inner].std(axis=0, dtype=np.float64), np.finfo(np.float32).tiny)
+    here, inside, outside = (flat[rows] / scale for rows in (asked, inner, over))
+    apart = cdist(here, outside)
+    apart[asked[:, None] == over] = np.inf
+    share = (cdist(here, inside).min(axis=1) <= apart.min(axis=1)).mean()
+    return float(share), len(over) / (len(over) + len(inner))
