@@ -50,7 +50,8 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
             warn_user(
                 f"{resets.sum():,} of {len(resets):,} rows start in the state in which the row "
                 "before ended its episode, as resets in Gymnasium's vector environments do "
-                "(next-step autoreset): they are left out; autoreset=False keeps them"
+                "(next-step autoreset): they are left out, and rewards[transitions.kept] are the "
+                "rewards of the others; autoreset=False keeps them"
             )
         states = [state[~resets] for state in states]
         action, terminated, truncated = (each[~resets] for each in (action, terminated, truncated))
@@ -70,6 +71,7 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         "action_low": low,
         "action_high": high,
         "autoreset": False,
+        "kept": np.flatnonzero(~resets),
     }
 
 

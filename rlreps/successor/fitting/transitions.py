@@ -78,6 +78,8 @@ class Transitions:
             record starts, and the rows before do not go to starts instead (same-step autoreset);
             after truncations alone, if they go where no other rows do. False afterwards, since
             none are left.
+        kept: Which of the rows that were given are left, [N]. ``rewards[transitions.kept]`` are the
+            rewards of the rows.
 
     Raises:
         InputError: If shapes do not fit, entries are NaN, actions or states are out of range, all
@@ -99,6 +101,7 @@ class Transitions:
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     autoreset: bool | None = None
+    kept: np.ndarray = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         vars(self).update(checked_columns(vars(self)))
@@ -198,7 +201,7 @@ class Transitions:
         held_out = self.held_out(share, seed)
         parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends
         cut = {"truncated": self.truncated | parted}
-        columns = {name: getattr(self, name) for name in COLUMNS} | cut
+        columns = {name: getattr(self, name) for name in (*COLUMNS, "kept")} | cut
         fitted, held = (
             self._with(**{name: column[kept] for name, column in columns.items()})
             for kept in (~held_out, held_out)

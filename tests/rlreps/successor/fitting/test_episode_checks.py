@@ -64,7 +64,12 @@ def test_resets_are_recognised_by_where_they_go(seen, walls):
     assert resets[1:].sum() > 20
     with pytest.warns(FitWarning, match=f"^{resets[1:].sum()} of "):
         data = Transitions(**given)
-    np.testing.assert_array_equal(data.action, given["action"][~resets])
+    np.testing.assert_array_equal(data.kept, np.flatnonzero(~resets))
+    np.testing.assert_array_equal(data.action, given["action"][data.kept])
+    for part in data.split(0.2, 0):
+        np.testing.assert_array_equal(
+            part.next_observation, data.next_observation[np.isin(data.kept, part.kept)]
+        )
 
 
 def test_resets_after_states_that_are_only_reached_at_ends_are_recognised():

@@ -202,7 +202,7 @@ def test_the_mean_of_cut_sums_lacks_nothing(ending):
     data = steps_of(random_chain(0, 3, 2, 3), 4_000, seed=0, limit=320)
     if ending == "terminated":
         none = np.zeros(len(data), np.bool_)
-        with pytest.warns(FitWarning, match="many episodes terminate after exactly 320 rows"):
+        with pytest.warns(FitWarning, match="12 episodes terminate after exactly 320 rows"):
             data = dataclasses.replace(data, terminated=data.truncated, truncated=none)
     found = mean_sum(data, np.ones(len(data), np.bool_), lambda s: np.ones((len(s), 2)), 0.99)
     left = np.minimum(np.arange(len(data), 0, -1), 320 - np.arange(len(data)) % 320)
