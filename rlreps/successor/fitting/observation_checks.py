@@ -71,11 +71,16 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
 
 def unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Regress on every other row; return the share of variance left on the others, [k]."""
-    own, other = features[::2].astype(np.float64), features[1::2].astype(np.float64)
+    weights = regress(features[::2], targets[::2])
+    return share_left(targets[1::2], features[1::2].astype(np.float64) @ weights, targets[::2])
+
+
+def regress(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the weights of a regression with hardly any penalty."""
+    own = features.astype(np.float64)
     gram = own.T @ own / len(own)
     gram[np.diag_indices(len(gram))] += 1e-6
-    weights = np.linalg.solve(gram, own.T @ targets[::2] / len(own))
-    return share_left(targets[1::2], other @ weights, targets[::2])
+    return np.linalg.solve(gram, own.T @ targets / len(own))
 
 
 def _standard(states: np.ndarray) -> np.ndarray:

@@ -118,18 +118,27 @@ def _describe_left(judge: _Judge) -> str:
     return ""
 
 
+def few_features(
+    basis: FourierBasis, observation: np.ndarray, count: int, seed: int
+) -> tuple[FourierBasis, np.ndarray]:
+    """Draw few random Fourier features, [·, count], and axes of comparable numbers, [·, k].
+
+    Few features have a wide kernel, whatever the width of those of ``basis``.
+    """
+    axes = basis.axes.astype(np.float64)
+    along = observation.reshape(len(observation), -1) @ axes
+    axes /= along.std(axis=0).max() * np.sqrt(axes.shape[1])
+    return FourierBasis.of(observation, count, 1.0, seed, axes), axes
+
+
 def _regressed(
     data: Transitions, basis: FourierBasis, actions: ActionBasis, rows: np.ndarray, seed: int
 ) -> _Judge:
     """Regress the change of observation on features of the state, beside another predictor."""
     count = min(_REMEMBERING, _MOST_FEATURES // actions.size)
-    axes = basis.axes.astype(np.float64)
-    # A hundred features are few: their kernel is wide, whatever the width of the fit's.
-    along = data.observation[rows].reshape(len(rows), -1) @ axes
-    axes /= along.std(axis=0).max() * np.sqrt(axes.shape[1])
+    few, axes = few_features(basis, data.observation[rows], count, seed)
     states = (data.observation[rows - 1], data.observation[rows], data.next_observation[rows])
     before, now, then = (each.reshape(len(rows), -1) @ axes for each in states)
-    few = FourierBasis.of(data.observation, count, 1.0, seed, axes)
     features, reached = (
         few.apply(each[rows]) for each in (data.observation, data.next_observation)
     )

@@ -11,7 +11,10 @@ from rlreps.numerics import bytes_of, effective_number, hash_rows
 from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting.basis import FourierBasis, blocks_of
 from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.nearest_rows import episode_starts
+from rlreps.successor.fitting.observation_checks import MOST_TESTED_ROWS, regress
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
+from rlreps.successor.fitting.record_checks import few_features
 
 FEWEST_ARRIVALS = 100
 """Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
@@ -27,6 +30,18 @@ _RECUR = 10
 
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
+
+_FEWEST_ROWS = 1_000
+"""With fewer rows, rewards are not compared with other rows."""
+_FEATURES, _MOST_FEATURES = 40, 800
+"""Number of features of a state for this comparison, and the largest one of state and action."""
+_LEFT = 0.1
+"""Share of the variance of rewards below which nothing is left to explain."""
+_OTHER, _EXPLAINED = 0.3, 0.2
+"""Share of its error that another row leaves, and of the variance that it explains, to be told."""
+_FEWEST_FIRST, _LATE, _WRONG = 10, 10, 0.2
+"""Number of episodes, how much worse than other rows and than the row before a first row predicts
+its reward, and the share of the variance that this leaves, to be told."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,6 +78,8 @@ def sampled_task(
     require(len(samples) >= 1, "at least one reward", len(samples))
     values = check_finite("rewards", rewards, len(samples))
     if np.array_equal(samples, reached):
+        if told := _describe_misplaced(solution, values):
+            warn_user(told)
         return rewarded_task(solution, values)
     kind = np.result_type(samples, reached)
     keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
@@ -103,6 +120,60 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
             f"{median:.3g}: values and policies depend on {few}; collect more of them"
         )
     return Task(solution, rewards)
+
+
+def _describe_misplaced(solution: LeastSquares, rewards: np.ndarray) -> str:
+    """Say whether rewards [N] seem to be those of the rows before or after; "" if they do not.
+
+    A linear regression predicts the reward of a row by features of state and action together and of
+    the next state, of the row itself or of a row beside it in the episode. Rewards that are late
+    may be functions of the state, but those of the first rows belong to the episode before.
+    """
+    recorded, size = solution.recorded, solution.actions.size
+    starts = episode_starts(recorded)
+    rng = np.random.default_rng(0)
+    inner = rng.permutation(1 + np.flatnonzero(~(starts[1:-1] | starts[2:])))[:MOST_TESTED_ROWS]
+    first = rng.permutation(1 + np.flatnonzero(starts[1:-1]))[:MOST_TESTED_ROWS]
+    apart = rewards - np.median(rewards)
+    if len(inner) < _FEWEST_ROWS or effective_number(apart) < FEWEST_ARRIVALS:
+        return ""
+    fitted, left_out = inner[::2], inner[1::2]
+    first = first if len(first) >= _FEWEST_FIRST else left_out
+    if isinstance(solution.basis, FourierBasis) and size <= _MOST_FEATURES // _FEATURES:
+        few, axes = few_features(solution.basis, recorded.observation[inner], _FEATURES, 0)
+
+        def features(states: np.ndarray) -> np.ndarray:
+            return np.column_stack([few.apply(states), states.reshape(len(states), -1) @ axes])
+
+    elif (solution.basis.num_states or np.inf) <= _MOST_FEATURES // size:
+        features = np.eye(solution.basis.num_features).__getitem__
+    else:
+        return ""
+
+    def errors(step: int) -> tuple[float, float]:
+        """Return mean squared errors over the variance in rows left out, and in first rows."""
+
+        def of(rows: np.ndarray) -> np.ndarray:
+            there = recorded.at(rows + step)
+            taken = solution.actions.weights(there.action)
+            pairs = np.einsum("np,nc->npc", features(there.observation), taken)
+            return np.column_stack([pairs.reshape(len(rows), -1), features(there.next_observation)])
+
+        weights = regress(of(fitted), rewards[fitted])
+        left = [np.square(rewards[rows] - of(rows) @ weights) for rows in (left_out, first)]
+        return tuple(float(each.mean() / rewards.var()) for each in left)
+
+    (own, own_first), (before, before_first), (after, _) = map(errors, (0, -1, 1))
+    if own_first > max(_LATE * own, _WRONG) and before_first < own_first / _LATE:
+        name = "before"
+    elif own < _LEFT or min(before, after) > min(_OTHER * own, 1.0 - _EXPLAINED):
+        return ""
+    else:
+        name = "before" if before < after else "after"
+    return (
+        f"the rewards seem to be those of the rows {name}: a reward belongs to the row whose "
+        "action it follows"
+    )
 
 
 def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:
