@@ -32,7 +32,8 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     masks = _entry(data, "masks", optional=True)
     following = _entry(data, "next_observations", "next_observation", optional=True)
     # A next observation that is not the following row's observation shows that the record was cut.
-    no_cuts = ended is None and masks is None and "episode" not in data and following is None
+    all_ends = "episode" in data or (terminal is not None and masks is not None)
+    no_cuts = ended is None and following is None and not all_ends
     _refuse_unread(data, terminal is None and masks is None, no_cuts)
     if terminal is None and ended is None and masks is None and "episode" not in data:
         raise InputError(
@@ -44,9 +45,10 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     if terminal is not None:
         terminated = checked_flags("terminals", terminal, rows)
     if masks is not None:
-        either = terminated if ends is None else ends | terminated
-        terminated = ~checked_flags("masks", masks, rows)
-        ends = either & ~terminated
+        over, terminated = terminated, ~checked_flags("masks", masks, rows)
+        if terminal is not None:
+            cut = over & ~terminated
+            ends = cut if ends is None else ends | cut
     if "episode" in data:
         index = np.asarray(_entry(data, "episode"))
         require(index.shape == (rows,), f"episode of shape {(rows,)}", index.shape)

@@ -234,6 +234,7 @@ def test_masked_entries_are_refused(name):
         ({"timeouts": np.zeros(ROWS), "next_observations": STATES[1:]}, "not_done"),
         ({"terminals": np.zeros(ROWS)}, "is_last"),
         ({"terminals": np.zeros(ROWS)}, "dones"),
+        ({"masks": np.ones(ROWS)}, "is_last"),
     ],
 )
 def test_other_names_of_ends_are_not_left_unread(known, other):
@@ -259,6 +260,27 @@ def test_ends_derived_from_episodes_are_no_cuts_where_they_terminate(marks):
     read = Transitions.from_dictionary(data)  # Without a warning.
     np.testing.assert_array_equal(read.terminated, ends)
     assert not read.truncated.any()
+
+
+@pytest.mark.parametrize("final", [0.0, 1.0])
+def test_masks_alone_tell_terminal_states_and_leave_cuts_to_observations(final):
+    # JUMP leaves after row 2, without a mark, and FALL's row 1 is terminal.
+    masks = np.array([1.0, 0.0, 1.0, 1.0, 1.0, final])
+    following = np.where(STATES[1:] == 2, FALL, JUMP)
+    data = {"observations": STATES[:-1], "actions": columns()["action"], "masks": masks}
+    read = Transitions.from_dictionary({**data, "next_observations": following})
+    np.testing.assert_array_equal(read.terminated, masks == 0.0)
+    np.testing.assert_array_equal(read.truncated, [0, 0, 1, 0, 0, final])
+
+
+def test_masks_that_hold_time_limits_are_warned_of():
+    cut = np.array([0, 1, 0, 1, 0, 0], bool)
+    done = cut | (np.arange(6) == 4)
+    states = {"observations": STATES[:-1], "next_observations": STATES[1:]}
+    for terminals in (None, done):
+        with pytest.warns(FitWarning, match="all 2 truncated rows are terminated too"):
+            data = read(**states, masks=~done, timeouts=cut, terminals=terminals)
+        assert not data.truncated[:-1].any()
 
 
 @pytest.mark.parametrize("kinds", [("u8", "u8"), ("u8", "i8"), ("u4", "i1")])
