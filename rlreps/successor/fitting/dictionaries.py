@@ -7,7 +7,8 @@ import numpy as np
 
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked
-from rlreps.successor.fitting.transition_checks import checked_flags
+from rlreps.successor.fitting.episode_checks import find_jumps
+from rlreps.successor.fitting.transition_checks import checked_flags, checked_numbers
 
 _OTHER_ENDS = ("dones", "done", "not_done")
 _OTHER_TERMINALS = (*_OTHER_ENDS, "is_terminal", "terminal", "termination", "terminateds", "dw")
@@ -15,9 +16,14 @@ _OTHER_CUTS = ("is_last", "is_first", "episode_starts", "timeout", "truncation",
 """What other libraries call ends of episodes. Some of them mark only terminal states, others all
 ends, so they are not read."""
 
+_STRAYS = 0.05
+"""Largest share of rows after terminations whose state other rows leave, where resets are told."""
+_VISITS = 5
+"""Smallest mean number of terminations in an index of a state, where resets are told."""
+
 
 def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a dictionary of arrays; return the fields of ``Transitions``.
+    """Read a dictionary of arrays; return the fields of ``Transitions`` and the rows ``kept``.
 
     ``Transitions.from_dictionary`` documents the entries.
     """
@@ -60,25 +66,32 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
     if autoreset is not None:
         autoreset = bool(checked_flags("autoreset", [autoreset], 1)[0])
     if following is None:
-        require(not autoreset, "next_observations with autoreset", None)
         count = len(observation)
         require(count in (rows, rows + 1), f"{rows} or {rows + 1} observations", count)
         known = terminated if ends is None else terminated | ends
-        # What follows the last row of an episode is the next episode's first observation.
-        kept[:-1] = ~known[:-1]
-        lost = rows - int(kept.sum())
         kept[-1] = count > rows
         following = np.concatenate([observation[1:], observation[-1:]])[:rows]
-        observation = observation[:rows]
-        cut = np.append(~kept[1:], False)
-        ends = None if ends is None and not known.any() else cut | (known & kept)
-        terminated = terminated & kept
-        if lost:
+        if autoreset is None and _resets(observation, known, terminated):
+            autoreset = True
             warn_user(
-                f"{lost:,} of {rows:,} rows end an episode, and their next observations are "
-                "not known: they are left out, and their episodes count as truncated; give "
-                "next_observations to keep them"
+                "rows after ends of episodes go where no other rows go, as resets in Gymnasium's "
+                "vector environments do (next-step autoreset): they are left out; autoreset=False "
+                "reads them as first steps of episodes"
             )
+        observation = observation[:rows]
+        if not autoreset:
+            # What follows the last row of an episode is the next episode's first observation.
+            kept[:-1] = ~known[:-1]
+            cut = np.append(~kept[1:], False)
+            ends = None if ends is None and not known.any() else cut | (known & kept)
+            goals = " (a goal that ends episodes is never reached)" if terminated.any() else ""
+            if lost := int(known[:-1].sum()):
+                warn_user(
+                    f"{lost:,} of {rows:,} rows end an episode, and their next observations are "
+                    f"not known: they are left out with their rewards{goals}, and their episodes "
+                    "count as truncated; give next_observations to keep them, or autoreset=True "
+                    "if a vector environment made the record (next-step autoreset)"
+                )
     following = np.asarray(following)
     require(len(observation) == rows, f"{rows} observations", len(observation))
     require(len(following) == rows, f"{rows} next observations", len(following))
@@ -91,6 +104,7 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
         "action_low": data.get("action_low"),
         "action_high": data.get("action_high"),
         "autoreset": autoreset,
+        "kept": np.flatnonzero(kept),
         # A file stores whole numbers as arrays without axes.
         **{
             name: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
@@ -98,6 +112,25 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
             if (value := data.get(name)) is not None
         },
     }
+
+
+def _resets(observation: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -> bool:
+    """Tell whether the rows after ends of episodes are resets (next-step autoreset).
+
+    Resets go where no other rows go, and ends go to the following row's observation as other rows
+    do. Terminal states tell too if they are indices: only resets leave them.
+    """
+    states = checked_numbers("observation", observation)
+    before, following = states[:-1], states[1:]
+    ends, terminated = ends[: len(before)], terminated[: len(before)]
+    early, late = find_jumps((before, following), ends, ends[:-1])
+    if late and early is False:
+        return True
+    reached = following[:-1][terminated[:-1]]
+    few = len(np.unique(reached)) * _VISITS <= len(reached) > 0
+    inner = before[~np.append(False, ends[:-1])]
+    index = states.ndim == 1 and states.dtype.kind in "iu"
+    return index and few and bool(np.isin(reached, inner).mean() <= _STRAYS)
 
 
 def _refuse_unread(data: Mapping[str, Any], no_terminals: bool, no_cuts: bool) -> None:

@@ -18,7 +18,7 @@ _UNSEEN = 0.5
 _MOST_COMPARED = 5_000
 """Largest number of other rows with which such rows are compared."""
 _MOST_COORDINATES = 300
-"""Largest number of coordinates of observations that are compared, or predict their change."""
+"""Largest number of coordinates of observations that are compared, and predict their change."""
 _FOLLOWED = 0.5
 """Share of the ends that lead to the next row's start if a record shows no last observations."""
 
@@ -73,8 +73,9 @@ def find_resets(
         after = np.append(False, same & terminated[:-1])
         few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
         tour = (states[0][after] == states[0][0]).all()
-        early, late = _jumps(states, terminated | truncated, followed)
-        autoreset = late or not (few or tour or early or (terminated & after).any())
+        early, late = find_jumps(states, terminated | truncated, followed)
+        same_step = early and late is False
+        autoreset = late or not (few or tour or same_step or (terminated & after).any())
     # No reset terminates.
     found = np.append(False, followed) & ~terminated
     # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
@@ -89,7 +90,8 @@ def describe_ends(
     ends = terminated | truncated
     before, after = states
     followed = ends[:-1] & (after[:-1] == before[1:]).reshape(len(ends) - 1, -1).all(axis=1)
-    if followed.sum() >= _FOLLOWED * ends[:-1].sum() and _jumps(states, ends, followed)[0]:
+    early, late = find_jumps(states, ends, followed)
+    if followed.sum() >= _FOLLOWED * ends[:-1].sum() and early and late is False:
         yield (
             "the rows that end episodes go to the first observation of the next episode, where "
             "other rows do not go: give the last observation of the episode (info['final_obs'] "
@@ -117,16 +119,16 @@ def describe_ends(
             )
 
 
-def _jumps(
+def find_jumps(
     states: Sequence[np.ndarray], ends: np.ndarray, followed: np.ndarray
-) -> tuple[bool, bool]:
-    """Tell whether only rows that end episodes jump, and whether the rows after them do.
+) -> tuple[bool | None, bool | None]:
+    """Tell whether rows that end episodes go where no other rows do, and the rows after them.
 
     ``followed`` [N − 1] tells whether a row of ``ends`` [N] leads to the start of the next row.
+    None stands for what the record does not show.
     """
     before, after = np.append(followed, False), np.append(False, followed)
-    early, late = (_jump(states, marked, ~(ends | after)) for marked in (before, after))
-    return bool(early) and late is False, bool(late)
+    return _jump(states, before, ~(ends | after)), _jump(states, after, ~(ends | after))
 
 
 def _jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) -> bool | None:
@@ -151,17 +153,15 @@ def _jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) 
     rows = np.flatnonzero(others)
     rows = rows[:: -(-len(rows) // _MOST_COMPARED)]
     chosen = (rows[::2], rows[1::2], np.flatnonzero(marked))
-    seen = [before[some].reshape(len(some), -1) for some in chosen]
+    seen = [_few_coordinates(before)[some].astype(np.float64) for some in chosen]
     changes = [
-        after[some].reshape(len(some), -1).astype(np.float64) - start
-        for some, start in zip(chosen, seen, strict=True)
+        _few_coordinates(after)[some] - start for some, start in zip(chosen, seen, strict=True)
     ]
-    if seen[0].shape[1] <= _MOST_COORDINATES:
-        mean = seen[0].mean(axis=0)
-        slopes = np.linalg.lstsq(seen[0] - mean, changes[0], rcond=1e-6)[0]
-        changes = [
-            change - (start - mean) @ slopes for change, start in zip(changes, seen, strict=True)
-        ]
+    mean = seen[0].mean(axis=0)
+    slopes = np.linalg.lstsq(seen[0] - mean, changes[0], rcond=1e-6)[0]
+    changes = [
+        change - (start - mean) @ slopes for change, start in zip(changes, seen, strict=True)
+    ]
     _, usual, errors = (np.abs(change - changes[0].mean(axis=0)) for change in changes)
     scale = np.maximum(np.quantile(usual, _FAR, axis=0), np.finfo(np.float32).tiny)
     far = np.quantile((usual / scale).max(axis=1), _FAR)
@@ -172,6 +172,12 @@ def _occurs_elsewhere(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     """Tell whether another row of those in ``among`` has the value of a row, [N]."""
     _, kind = np.unique(values, return_inverse=True)
     return np.asarray(np.bincount(kind[among], minlength=len(kind))[kind] > among)
+
+
+def _few_coordinates(states: np.ndarray) -> np.ndarray:
+    """Return some coordinates of observations [N, ...], evenly spaced, [N, c]."""
+    flat = states.reshape(len(states), -1)
+    return flat[:, :: -(-flat.shape[1] // _MOST_COORDINATES)]
 
 
 def _going_on(
@@ -190,8 +196,7 @@ def _going_on(
     inner, over = (
         rows[:: -(-len(rows) // _MOST_COMPARED)] for rows in map(np.flatnonzero, (~ends, ends))
     )
-    flat = after.reshape(len(after), -1)
-    flat = flat[:, :: -(-flat.shape[1] // _MOST_COORDINATES)]
+    flat = _few_coordinates(after)
     scale = np.maximum(flat[inner].std(axis=0, dtype=np.float64), np.finfo(np.float32).tiny)
     here, inside, outside = (flat[rows] / scale for rows in (asked, inner, over))
     apart = cdist(here, outside)

@@ -29,7 +29,7 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         require_unmasked(name, value)
     names = ("observation", "next_observation")
-    states = [_numbers(name, given[name]) for name in names]
+    states = [checked_numbers(name, given[name]) for name in names]
     shape = states[0].shape
     require(shape[:1] >= (2,), "observations of shape [rows, ...], at least two rows", shape)
     require(states[1].shape == shape, f"next observations of shape {shape}", states[1].shape)
@@ -157,7 +157,7 @@ def _actions_checked(
         require(count <= MOST_ACTIONS, f"at most {MOST_ACTIONS:,} actions", count)
         require(0 <= least <= most < count, f"actions in [0, {count})", (least, most))
         return action.astype(np.int32), count, None, None
-    action = _numbers("action", action)
+    action = checked_numbers("action", action)
     fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
     require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
     unbounded = all(bound is None for bound in bounds)
@@ -207,7 +207,7 @@ def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(array), array, found)
 
 
-def _numbers(name: str, values: Any) -> np.ndarray:
+def checked_numbers(name: str, values: Any) -> np.ndarray:
     """Check an array of numbers; floats keep at most double precision."""
     array = np.asarray(values)
     numbers = f"{name} of numbers in one array ({_NUMBERED})"

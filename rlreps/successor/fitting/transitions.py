@@ -131,28 +131,34 @@ class Transitions:
         Rows are in the order of time. Without ``next_observations``, the next observation of a row
         is the observation of the following row. If there is one observation more than actions, as
         in an episode of Minari, the last one is the final next observation. The next state of the
-        last row of every other episode is unknown: the row is left out, and the episode counts as
-        truncated even if it terminated.
+        last row of every other episode is unknown: the row is left out with its reward, and the
+        episode counts as truncated even if it terminated. With ``autoreset``, it is the following
+        row's observation too (the last row of a copy leads to the next copy's first observation).
+        ``autoreset=None`` reads so if ends go where other rows go and the rows after them do not,
+        or if no other rows leave the states after terminations (indices).
 
         Args:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends of episodes
                 as ``terminals`` (or ``terminations``, ``terminated``) and ``timeouts`` (or
                 ``truncations``, ``truncated``), or as an index of episodes ``episode``;
                 ``num_actions``, ``num_states``, ``action_low``, ``action_high`` and ``autoreset``
-                as in ``Transitions``. With ``masks`` (OGBench: 0 if the next state is terminal),
-                ``terminals`` marks any end of a trajectory. Other entries are ignored, but ends
-                under other names (such as ``dones``, by which libraries mean different ends) are
-                refused where terminal states or cuts would else be unknown.
+                as in ``Transitions``. ``masks`` (OGBench) are 0 if the next state is terminal;
+                beside them, ``terminals`` marks any end of a trajectory. Other entries are ignored,
+                but ends under other names (such as ``dones``, by which libraries mean different
+                ends) are refused where terminal states or cuts would else be unknown.
 
         Raises:
             InputError: If an entry is missing or ``Transitions`` rejects the arrays. At least one
-                entry must mark the ends of episodes; give zeros if no episode ends. Autoreset needs
-                ``next_observations``.
+                entry must mark the ends of episodes; give zeros if no episode ends.
 
         Warns:
-            FitWarning: If rows inside the record are left out, since their next states are unknown.
+            FitWarning: If rows inside the record are left out, since their next states are unknown
+                or they are resets.
         """
-        return cls(**read_dictionary(data))
+        fields = read_dictionary(data)
+        kept = fields.pop("kept")
+        found = cls(**fields)
+        return found._with(kept=kept[found.kept])
 
     @classmethod
     def from_minari(cls, dataset: Any, *, observe: Observe | None = None) -> "Transitions":

@@ -1,16 +1,19 @@
 """Ends of episodes that are not what they are said to be are told, and sound ones are not."""
 
+import dataclasses
+
+import gymnasium
 import numpy as np
 import pytest
 
 from rlreps.errors import FitWarning, InputError
-from rlreps.successor.fitting.transitions import Transitions
+from rlreps.successor.fitting.transitions import Transitions, as_transitions
 
 NAMES = ("observation", "action", "next_observation", "terminated", "truncated")
 
 
-def glide(resets="own", limit=None, walls=False):
-    """Record a point that glides with friction, 2,000 rows.
+def glide(resets="own", limit=None, walls=False, size=2_000):
+    """Record a point that glides with friction, ``size`` rows, or one more.
 
     Args:
         resets: What happens after ``limit`` rows, or at a wall: "own" (the next row starts
@@ -22,7 +25,7 @@ def glide(resets="own", limit=None, walls=False):
         return np.append(rng.uniform(-1.0, 1.0), 0.0)
 
     state, time = draw(), 0
-    while len(rows) < 2_000:
+    while len(rows) < size:
         force = rng.integers(2)
         speed = 0.9 * state[1] + 0.1 * (2 * force - 1)
         after, time = np.array([state[0] + 0.1 * speed, speed]), time + 1
@@ -139,3 +142,177 @@ def test_rows_of_environments_that_take_turns_are_told():
     np.testing.assert_array_equal(
         Transitions(**ordered).observation, np.float32(given["observation"])
     )
+
+
+class Line(gymnasium.Env):
+    """Six places; the last one terminates, and with a number the step of this number is a cut."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(6), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, first=0, limit=None):
+        self.first, self.limit = first, limit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.time = self.first, 0
+        return self.place, {}
+
+    def step(self, action):
+        self.place = int(np.clip(self.place + 2 * action - 1, 0, 5))
+        self.time += 1
+        return self.place, 0.0, self.place == 5, self.time == self.limit, {}
+
+
+def stepped(copies, steps, **options):
+    """Record copies with next-step autoreset; return columns [copy, time] and which rows reset."""
+    environments = gymnasium.vector.SyncVectorEnv([lambda: Line(**options)] * copies)
+    environments.action_space.seed(0)
+    seen, rows = environments.reset(seed=0)[0], []
+    for _ in range(steps):
+        action = environments.action_space.sample()
+        following, _, *ends, _ = environments.step(action)
+        rows.append((seen, action, following, *ends))
+        seen = following
+    found = [np.swapaxes(np.array(column), 0, 1) for column in zip(*rows, strict=True)]
+    found[4][:, -1] = True
+    return found, np.pad(found[3] | found[4], ((0, 0), (1, 0)))[:, :-1]
+
+
+@pytest.mark.parametrize(("copies", "limit"), [(1, None), (5, None), (3, 12)])
+def test_rows_in_which_a_vector_environment_resets_are_left_out(copies, limit):
+    found, resets = stepped(copies, 121, limit=limit)
+    assert (found[0][resets] == (found[2][np.roll(resets, -1, axis=1)])).all()
+    expected = as_transitions([column[~resets] for column in found])
+    with pytest.warns(FitWarning, match=f"{resets.sum()} of {121 * copies} rows start in the"):
+        data = as_transitions([column.reshape(-1) for column in found])
+    for name in ("observation", "action", "next_observation", "terminated", "truncated"):
+        np.testing.assert_array_equal(getattr(data, name), getattr(expected, name), strict=True)
+    assert not (data.observation == 5).any()
+    # Silent: nothing is left to leave out.
+    dataclasses.replace(data)
+
+
+def test_autoreset_says_whether_such_rows_are_left_out(tmp_path):
+    # Every episode starts where the last one ended: 0 1 2, 3 4 5, 0 1 2 and so on.
+    seen = np.array([0, 1, 2, 3, 4, 5] * 17)
+    reached = np.roll(seen, -1)
+    names = ("observation", "action", "next_observation", "terminated", "truncated")
+    tour = dict(zip(names, (seen, seen % 2, reached, np.isin(reached, (0, 3))), strict=False))
+    with pytest.warns(FitWarning, match="33 of 102 rows .* autoreset=False keeps them"):
+        assert len(Transitions(**tour)) == 69
+    kept = Transitions(**tour, autoreset=False)
+    path = kept.to_npz(tmp_path / "tour.npz")
+    assert len(kept) == len(Transitions.from_dictionary(np.load(path))) == 102
+    # Here, resets make moves that other rows make as well.
+    found, resets = stepped(2, 40, first=2, limit=3)
+    cut = {name: column.reshape(-1) for name, column in zip(names, found, strict=True)}
+    cut["truncated"] |= cut.pop("terminated")
+    cut["terminated"] = np.zeros(80, bool)
+    assert len(Transitions(**cut)) == 80
+    assert len(Transitions(**cut, autoreset=True)) == 80 - resets.sum() < 70
+
+
+def test_a_tour_that_starts_where_episodes_end_is_kept():
+    # Every episode starts where all of them end.
+    tour = Transitions.collect(Line(first=5), steps=200, policy=lambda seen, _: int(seen != 5))
+    assert (tour.terminated.sum(), len(tour)) == (100, 200)
+
+
+def assert_same(found, expected):
+    for name in NAMES:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), strict=True)
+
+
+ENDS = [{"limit": 50}, {"walls": True, "size": 8_000}, {"limit": 50, "walls": True}]
+
+
+def without_next(given):
+    names = {"observation": "observations", "action": "actions"}
+    names |= {"terminated": "terminals", "truncated": "timeouts"}
+    return {name: given[column] for column, name in names.items()}
+
+
+@pytest.mark.parametrize("seen", [dict, counted])
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.filterwarnings("ignore:.* of the cuts reach states")  # Ends are left out.
+def test_resets_are_recognised_without_next_observations(seen, ends):
+    given = seen(glide("next-step", **ends))
+    after = np.append(False, (given["terminated"] | given["truncated"])[:-1])
+    kept = {name: column[~after] for name, column in given.items()}
+    whole = Transitions(**kept, autoreset=False)
+    last = len(whole) - 1 if after[-1] else -1
+    known = Transitions(**{name: column[:last] for name, column in kept.items()}, autoreset=False)
+    data = without_next(given)
+    with pytest.warns(FitWarning, match="rows after ends of episodes go where no other rows"):
+        assert_same(Transitions.from_dictionary(data), known)
+    # Silent.
+    found = Transitions.from_dictionary({**data, "autoreset": True})
+    assert_same(found, known)
+    np.testing.assert_array_equal(given["action"][found.kept], found.action)
+    final = [data["observations"], given["next_observation"][-1:]]
+    one_more = {**data, "observations": np.concatenate(final), "autoreset": True}
+    assert_same(Transitions.from_dictionary(one_more), whole)
+    with pytest.warns(FitWarning, match="rows end an episode"):
+        read = Transitions.from_dictionary({**data, "autoreset": False})
+    assert not read.terminated.any()
+
+
+@pytest.mark.parametrize("seen", [dict, counted])
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.filterwarnings("ignore:.* of the cuts reach states")  # Ends are left out.
+def test_first_rows_of_episodes_are_no_resets_without_next_observations(seen, ends):
+    given = seen(glide("own", **ends))
+    over = given["terminated"] | given["truncated"]
+    with pytest.warns(FitWarning, match=f"^{over[:-1].sum()} of .* rows end an episode"):
+        data = Transitions.from_dictionary(without_next(given))
+    over[-1] = True
+    np.testing.assert_array_equal(data.kept, np.flatnonzero(~over))
+    for name in ("observation", "action", "next_observation"):
+        expected = given[name][~over].astype(getattr(data, name).dtype)
+        np.testing.assert_array_equal(getattr(data, name), expected)
+    np.testing.assert_array_equal(data.truncated, np.append(over[1:], True)[~over])
+
+
+@pytest.mark.parametrize("copies", [1, 5])
+def test_resets_from_terminal_states_are_recognised_without_next_observations(copies):
+    columns, resets = stepped(copies, 600)
+    names = ("observations", "actions", "next", "terminals", "timeouts")
+    given = dict(zip(names, (each.reshape(-1) for each in columns), strict=True))
+    following, resets = given.pop("next"), resets.reshape(-1)
+    with pytest.warns(FitWarning, match="rows after ends of episodes"):
+        data = Transitions.from_dictionary(given)
+    # One row may be wrong where another copy's record starts, and the last row is unknown.
+    assert abs(len(data) - (~resets).sum()) <= copies
+    assert abs(int(data.terminated.sum()) - int(given["terminals"].sum())) <= copies
+    assert (data.next_observation[data.terminated] == 5).mean() > 0.95
+    assert not (data.observation == 5).any()
+    # The same episodes one after another: 5 is never left, and where it led to is unknown.
+    steps = {name: column[~resets] for name, column in given.items()}
+    with pytest.warns(FitWarning, match="rows end an episode"):
+        data = Transitions.from_dictionary(steps)
+    assert 5 not in (data.observation.max(), data.next_observation.max())
+    assert (following[~resets] == 5).sum() > 20
+
+
+@pytest.mark.parametrize("states", [4, 100])
+def test_starts_to_which_no_row_returns_are_no_terminal_states(states):
+    # An episode is a start, then 100, 101 and 102.
+    starts = np.arange(100) % states
+    seen = np.stack([starts, *np.full((3, 100), [[100], [101], [102]])], axis=1).reshape(-1)
+    data = {"observations": seen, "actions": seen % 2, "terminals": seen == 102}
+    with pytest.warns(FitWarning, match="^99 of 400 rows end an episode"):
+        assert len(Transitions.from_dictionary(data)) == 300
+
+
+@pytest.mark.parametrize("seen", [dict, counted])
+def test_records_that_go_on_and_far_starts_hold_no_resets(seen):
+    on = without_next(seen(glide("none", limit=50)))
+    # Each episode starts at 8, from where its first row jumps, as the last row before it does.
+    given = glide("own", limit=50)
+    starts = np.append(0, np.flatnonzero(given["truncated"][:-1]) + 1)
+    launched = {name: np.insert(given[name], starts, 0, axis=0) for name in given}
+    launched["observation"][starts + np.arange(len(starts))] = [8.0, 0.0]
+    for data in (on, without_next(seen(launched))):
+        with pytest.warns(FitWarning, match="rows end an episode"):
+            read = Transitions.from_dictionary(data)
+        assert len(read) == len(data["actions"]) - data["timeouts"][:-1].sum() - 1

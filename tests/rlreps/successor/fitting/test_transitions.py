@@ -109,7 +109,6 @@ OTHERS = {
     r"expected observations \[rows, ...\], got \(0,\)": lambda: read(observations=[], actions=[]),
     r"expected observations \[rows, ...\], got \(\)": lambda: read(observations=1.0),
     r"expected actions \[rows, ...\], got \(\)": lambda: read(actions=2),
-    "expected next_observations with autoreset": lambda: read(autoreset=np.True_),
     "expected autoreset of true and false": lambda: read(autoreset="no"),
     "expected seed to be an integer, got 1.5": lambda: collected(None, seed=1.5),
     "expected seed >= 0, got -1": lambda: collected(None, seed=-1),
@@ -197,7 +196,9 @@ def test_a_dictionary_without_next_observations_joins_no_episodes(ends, more):
     # Episodes 0 1 2, 5 6 and 8 (9); what 2 and 6 led to was not recorded.
     seen, action = np.array([0, 1, 2, 5, 6, 8, 9]), np.array([3, 4, 5, 6, 7, 8])
     given = {"observations": seen[: 6 + more], "actions": action, "num_states": 10, **ends}
-    with pytest.warns(FitWarning, match="2 of 6 rows end an episode, .*: they are left out"):
+    lost = "2 of 6 rows end an episode, .*: they are left out with their rewards"
+    goal = " \\(a goal that ends episodes is never reached\\)" * ("terminals" in ends)
+    with pytest.warns(FitWarning, match=f"{lost}{goal}, and their episodes count"):
         data = Transitions.from_dictionary(given)
     last = [(8, 8, 9, False, True)][:more]
     expected = [(0, 3, 1, False, False), (1, 4, 2, False, True), (5, 6, 6, False, True), *last]
@@ -301,78 +302,8 @@ def test_whole_numbers_that_double_precision_blurs_are_refused():
     assert len(Transitions(**columns(observation=same[:-1], next_observation=same[1:]))) == ROWS
 
 
-class Line(gymnasium.Env):
-    """Six places; the last one terminates, and with a number the step of this number is a cut."""
-
-    observation_space, action_space = gymnasium.spaces.Discrete(6), gymnasium.spaces.Discrete(2)
-
-    def __init__(self, first=0, limit=None):
-        self.first, self.limit = first, limit
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.time = self.first, 0
-        return self.place, {}
-
-    def step(self, action):
-        self.place = int(np.clip(self.place + 2 * action - 1, 0, 5))
-        self.time += 1
-        return self.place, 0.0, self.place == 5, self.time == self.limit, {}
-
-
-def stepped(copies, steps, **options):
-    """Record copies with next-step autoreset; return columns [copy, time] and which rows reset."""
-    environments = gymnasium.vector.SyncVectorEnv([lambda: Line(**options)] * copies)
-    environments.action_space.seed(0)
-    seen, rows = environments.reset(seed=0)[0], []
-    for _ in range(steps):
-        action = environments.action_space.sample()
-        following, _, *ends, _ = environments.step(action)
-        rows.append((seen, action, following, *ends))
-        seen = following
-    found = [np.swapaxes(np.array(column), 0, 1) for column in zip(*rows, strict=True)]
-    found[4][:, -1] = True
-    return found, np.pad(found[3] | found[4], ((0, 0), (1, 0)))[:, :-1]
-
-
-@pytest.mark.parametrize(("copies", "limit"), [(1, None), (5, None), (3, 12)])
-def test_rows_in_which_a_vector_environment_resets_are_left_out(copies, limit):
-    found, resets = stepped(copies, 121, limit=limit)
-    assert (found[0][resets] == (found[2][np.roll(resets, -1, axis=1)])).all()
-    expected = as_transitions([column[~resets] for column in found])
-    with pytest.warns(FitWarning, match=f"{resets.sum()} of {121 * copies} rows start in the"):
-        data = as_transitions([column.reshape(-1) for column in found])
-    for name in ("observation", "action", "next_observation", "terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(data, name), getattr(expected, name), strict=True)
-    assert not (data.observation == 5).any()
-    # Silent: nothing is left to leave out.
-    dataclasses.replace(data)
-
-
-def test_autoreset_says_whether_such_rows_are_left_out(tmp_path):
-    # Every episode starts where the last one ended: 0 1 2, 3 4 5, 0 1 2 and so on.
-    seen = np.array([0, 1, 2, 3, 4, 5] * 17)
-    reached = np.roll(seen, -1)
-    names = ("observation", "action", "next_observation", "terminated", "truncated")
-    tour = dict(zip(names, (seen, seen % 2, reached, np.isin(reached, (0, 3))), strict=False))
-    with pytest.warns(FitWarning, match="33 of 102 rows .* autoreset=False keeps them"):
-        assert len(Transitions(**tour)) == 69
-    kept = Transitions(**tour, autoreset=False)
-    path = kept.to_npz(tmp_path / "tour.npz")
-    assert len(kept) == len(Transitions.from_dictionary(read_arrays(path))) == 102
-    # Here, resets make moves that other rows make as well.
-    found, resets = stepped(2, 40, first=2, limit=3)
-    cut = {name: column.reshape(-1) for name, column in zip(names, found, strict=True)}
-    cut["truncated"] |= cut.pop("terminated")
-    cut["terminated"] = np.zeros(80, bool)
-    assert len(Transitions(**cut)) == 80
-    assert len(Transitions(**cut, autoreset=True)) == 80 - resets.sum() < 70
-
-
 def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
-    # Every episode starts where all of them end; every step is an episode; a start is drawn.
-    tour = Transitions.collect(Line(first=5), steps=200, policy=lambda seen, _: int(seen != 5))
-    assert (tour.terminated.sum(), len(tour)) == (100, 200)
+    # Every step is an episode; a start is drawn.
     single = columns(terminated=np.ones(6, bool), next_observation=np.roll(STATES[:-1], -1, axis=0))
     assert len(Transitions(**single)) == 6
     drawn = np.random.default_rng(0).integers(3, size=(2, 200))
