@@ -13,7 +13,7 @@ import numpy as np
 
 from rlreps.numerics import hash_rows
 from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis
-from rlreps.successor.fitting.observation_checks import MOST_TESTED_ROWS, unexplained
+from rlreps.successor.fitting.observation_checks import MOST_TESTED_ROWS, regress, unexplained
 from rlreps.successor.fitting.transitions import Transitions
 
 _FEWEST_ROWS = 1_000
@@ -21,6 +21,12 @@ _REMEMBERING = 100
 """Number of features of the state beside which neighbours are judged; fewer with many actions."""
 _MOST_FEATURES = 1_000
 """Largest number of features of state and action together; each half of the record has its own."""
+_FEWEST_FEATURES = 50
+"""With fewer features of the state, the row before may tell what they miss."""
+_ROWS_A_FEATURE = 12
+"""Smallest number of rows for each feature of state and action."""
+_STILL = 1e-5
+"""Standard deviation of the change of a coordinate, in units of its own, that counts as none."""
 _MOST_PARTS = 50
 """Largest number of features of an action."""
 _MOST_COUNTED_ROWS = 100_000
@@ -37,6 +43,11 @@ _USELESS = 0.97
 _MORE_THAN_POLICY = 1.5
 """A policy that chooses the action after by the next observation explains a share of the variance
 of actions. The action then explains hardly more of the next observation than this share."""
+
+_PERMUTATIONS, _BY_CHANCE = 19, 3
+"""Actions tell nothing if more than the second number of so many permutations explain more."""
+_COARSE, _MOST_COORDINATES = 20, 5
+"""Numbers of features and of coordinates that multiply actions in this comparison."""
 
 _FEWEST_STRETCH, _STRETCHES = 100, 20
 """A stretch is one of so many equal parts of the record, and has at least a hundred rows."""
@@ -60,11 +71,13 @@ class _Judge:
         elsewhere: Share of the smallest error that a neighbour's action leaves if actions are in
             other rows.
         changed: Share of the error that is left if each half of the record has its own regression.
+        idle: Whether permuted actions predict the next observation as well.
     """
 
     left: Callable[[str], float]
     elsewhere: float
     changed: float
+    idle: Callable[[], bool]
 
 
 def describe_record(data: Transitions, basis: Basis, actions: ActionBasis, seed: int) -> str:
@@ -115,6 +128,11 @@ def _describe_left(judge: _Judge) -> str:
             "the two halves of the record predict different next observations: the environment, or "
             "what an action means, changed; fit the parts one by one"
         )
+    if judge.idle():
+        return (
+            "the actions tell nothing measurable of the next observation: they belong to other "
+            "rows, or have hardly any effect, so that no policy is better than another"
+        )
     return ""
 
 
@@ -135,15 +153,18 @@ def _regressed(
     data: Transitions, basis: FourierBasis, actions: ActionBasis, rows: np.ndarray, seed: int
 ) -> _Judge:
     """Regress the change of observation on features of the state, beside another predictor."""
-    count = min(_REMEMBERING, _MOST_FEATURES // actions.size)
+    # Each half of half of the rows has a regression of its own.
+    count = min(_REMEMBERING, min(_MOST_FEATURES, len(rows) // _ROWS_A_FEATURE) // actions.size)
     few, axes = few_features(basis, data.observation[rows], count, seed)
     states = (data.observation[rows - 1], data.observation[rows], data.next_observation[rows])
     before, now, then = (each.reshape(len(rows), -1) @ axes for each in states)
+    moved = then - now
+    moved = moved[:, moved.std(axis=0) > _STILL]
     features, reached = (
         few.apply(each[rows]) for each in (data.observation, data.next_observation)
     )
     previous, taken, following = (actions.weights(data.action[rows + step]) for step in (-1, 0, 1))
-    late = (rows > np.median(rows))[:, None]
+    late, rng = (rows > np.median(rows))[:, None], np.random.default_rng(seed)
     beside = {
         "none": np.ones((len(rows), 1)),
         "before": previous,
@@ -154,14 +175,27 @@ def _regressed(
     }
 
     def left(name: str) -> float:
+        if name == "memory" and count < _FEWEST_FEATURES:
+            return np.inf
         if name == "policy":
             varied = following[:, following.std(axis=0) > 0.0]
             return float(unexplained(reached, varied).min(initial=np.inf))
         more = [before, previous] if name == "memory" else []
         pairs = np.einsum("np,nc->npc", features, beside[name]).reshape(len(rows), -1)
-        return float(unexplained(np.column_stack([pairs, now, *more]), then - now).mean())
+        return float(unexplained(np.column_stack([pairs, now, *more]), moved).mean())
 
-    return _Judge(functools.cache(left), elsewhere=0.75, changed=0.5)
+    def idle() -> bool:
+        state = np.column_stack([features[:, :_COARSE], now])
+        surprise = moved - state @ regress(state, moved)
+        near = np.column_stack([np.ones(len(rows)), now[:, :_MOST_COORDINATES]])
+
+        def unexplained_by(acts: np.ndarray) -> float:
+            pairs = np.einsum("na,nc->nac", acts, near).reshape(len(rows), -1)
+            return float(np.square(surprise - pairs @ regress(pairs, surprise)).sum())
+
+        return _is_idle(unexplained_by, taken, rng.permutation)
+
+    return _Judge(functools.cache(left), elsewhere=0.75, changed=0.5, idle=idle)
 
 
 def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator) -> _Judge:
@@ -200,7 +234,30 @@ def _counted(data: Transitions, rows: np.ndarray, generator: np.random.Generator
         variance = max(float(targets.var(axis=0).mean()), 1e-12)
         return float(np.square(targets - found).mean() / variance)
 
-    return _Judge(functools.cache(left), elsewhere=0.9, changed=0.75)
+    def unexplained_by(acts: np.ndarray) -> float:
+        return float(np.square(signs - means(signs, of_state, state, acts)).sum())
+
+    def permute(acts: np.ndarray) -> np.ndarray:
+        """Permute actions among the rows of a state."""
+        permuted = np.empty_like(acts)
+        chance = generator.random(len(acts))
+        permuted[np.argsort(state, kind="stable")] = acts[np.lexsort((chance, state))]
+        return permuted
+
+    def idle() -> bool:
+        return _is_idle(unexplained_by, own, permute)
+
+    return _Judge(functools.cache(left), elsewhere=0.9, changed=0.75, idle=idle)
+
+
+def _is_idle(
+    unexplained_by: Callable[[np.ndarray], float],
+    acts: np.ndarray,
+    permute: Callable[[np.ndarray], np.ndarray],
+) -> bool:
+    """Tell whether permutations of the actions often leave less unexplained than the actions do."""
+    own = unexplained_by(acts)
+    return sum(unexplained_by(permute(acts)) < own for _ in range(_PERMUTATIONS)) > _BY_CHANCE
 
 
 def _hashed(column: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,10 @@ _LEFT = 0.1
 """Share of the variance of rewards below which nothing is left to explain."""
 _OTHER, _EXPLAINED = 0.3, 0.2
 """Share of its error that another row leaves, and of the variance that it explains, to be told."""
+_AT_STARTS = (
+    "the rewards depend on more than the states in which rows start: a reward is that of arriving; "
+    "give transitions.next_observation to reward each row"
+)
 _FEWEST_FIRST, _LATE, _WRONG = 10, 10, 0.2
 """Number of episodes, how much worse than other rows and than the row before a first row predicts
 its reward, and the share of the variance that this leaves, to be told."""
@@ -77,9 +82,11 @@ def sampled_task(
     samples = observed.checked(observations)
     require(len(samples) >= 1, "at least one reward", len(samples))
     values = check_finite("rewards", rewards, len(samples))
-    if np.array_equal(samples, reached):
-        if told := _describe_misplaced(solution, values):
-            warn_user(told)
+    of_rows = np.array_equal(samples, reached)
+    at_starts = np.array_equal(samples, solution.recorded.observation)
+    if (of_rows or at_starts) and (told := _describe_misplaced(solution, values, at_starts)):
+        warn_user(told)
+    if of_rows:
         return rewarded_task(solution, values)
     kind = np.result_type(samples, reached)
     keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
@@ -122,12 +129,17 @@ def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
     return Task(solution, rewards)
 
 
-def _describe_misplaced(solution: LeastSquares, rewards: np.ndarray) -> str:
-    """Say whether rewards [N] seem to be those of the rows before or after; "" if they do not.
+def _describe_misplaced(solution: LeastSquares, rewards: np.ndarray, at_starts: bool) -> str:
+    """Say whether rewards [N] seem to be those of other rows, or not of the states; "" otherwise.
 
     A linear regression predicts the reward of a row by features of state and action together and of
     the next state, of the row itself or of a row beside it in the episode. Rewards that are late
     may be functions of the state, but those of the first rows belong to the episode before.
+
+    Args:
+        solution: The fit.
+        rewards: The reward that was given with each row.
+        at_starts: Whether they were given as rewards of arriving where the rows start.
     """
     recorded, size = solution.recorded, solution.actions.size
     starts = episode_starts(recorded)
@@ -150,20 +162,26 @@ def _describe_misplaced(solution: LeastSquares, rewards: np.ndarray) -> str:
     else:
         return ""
 
-    def errors(step: int) -> tuple[float, float]:
+    def of_state(rows: np.ndarray) -> np.ndarray:
+        return features(recorded.observation[rows])
+
+    def of_row(rows: np.ndarray) -> np.ndarray:
+        taken = solution.actions.weights(recorded.action[rows])
+        pairs = np.einsum("np,nc->npc", of_state(rows), taken).reshape(len(rows), -1)
+        return np.column_stack([pairs, features(recorded.next_observation[rows])])
+
+    def errors(of: Callable[[np.ndarray], np.ndarray], step: int = 0) -> tuple[float, float]:
         """Return mean squared errors over the variance in rows left out, and in first rows."""
+        weights = regress(of(fitted + step), rewards[fitted])
+        left = [np.square(rewards[rows] - of(rows + step) @ weights) for rows in (left_out, first)]
+        inside, at_first = (float(squares.mean() / rewards.var()) for squares in left)
+        return inside, at_first
 
-        def of(rows: np.ndarray) -> np.ndarray:
-            there = recorded.at(rows + step)
-            taken = solution.actions.weights(there.action)
-            pairs = np.einsum("np,nc->npc", features(there.observation), taken)
-            return np.column_stack([pairs.reshape(len(rows), -1), features(there.next_observation)])
-
-        weights = regress(of(fitted), rewards[fitted])
-        left = [np.square(rewards[rows] - of(rows) @ weights) for rows in (left_out, first)]
-        return tuple(float(each.mean() / rewards.var()) for each in left)
-
-    (own, own_first), (before, before_first), (after, _) = map(errors, (0, -1, 1))
+    own, own_first = errors(of_row)
+    if at_starts:
+        state = errors(of_state)[0]
+        return _AT_STARTS * (state > _LEFT and own < min(_OTHER * state, 1.0 - _EXPLAINED))
+    (before, before_first), (after, _) = errors(of_row, -1), errors(of_row, 1)
     if own_first > max(_LATE * own, _WRONG) and before_first < own_first / _LATE:
         name = "before"
     elif own < _LEFT or min(before, after) > min(_OTHER * own, 1.0 - _EXPLAINED):

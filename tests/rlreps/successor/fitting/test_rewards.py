@@ -1,0 +1,64 @@
+"""Rewards that belong to other rows are told, and sound ones are not."""
+
+import numpy as np
+import pytest
+
+from rlreps.errors import FitWarning
+from rlreps.successor.fitting.fit import fit
+from rlreps.successor.fitting.transitions import Transitions
+
+
+@pytest.fixture(scope="module", params=["vectors", "indices"])
+def fitted(request):
+    """A walk on a ring in episodes of 40 rows, as points or as 20 places; and its rewards."""
+    rng = np.random.default_rng(0)
+    actions = rng.integers(2, size=(100, 40))
+    moves = (2 * actions - 1) * rng.integers(1, 3, size=actions.shape)
+    places = np.cumsum(np.column_stack([rng.integers(20, size=100), moves]), axis=1) % 20
+    if request.param == "vectors":
+        angles = places * np.pi / 10.0 + 0.01 * rng.normal(size=places.shape)
+        seen = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    else:
+        seen = places
+    before, after = (some.reshape(-1, *seen.shape[2:]) for some in (seen[:, :-1], seen[:, 1:]))
+    cut = np.arange(1, 4_001) % 40 == 0
+    data = Transitions(
+        observation=before,
+        action=actions.reshape(-1),
+        next_observation=after,
+        terminated=np.zeros(4_000, bool),
+        truncated=cut,
+    )
+    table = np.cos(np.arange(20) * 3.0 * np.pi / 10.0)
+    rewards = {
+        name: table[each.reshape(-1)]
+        for name, each in (("start", places[:, :-1]), ("next", places[:, 1:]))
+    }
+    rewards["action"] = rewards["next"] + 0.5 * actions.reshape(-1)
+    options = {"width": 0.3, "max_features": 100} if request.param == "vectors" else {}
+    return fit(data, num_features=4, discount=0.9, **options), data, rewards
+
+
+@pytest.mark.parametrize(("shift", "row"), [(-1, "after"), (1, "before")])
+def test_rewards_of_the_row_beside_are_told(fitted, shift, row):
+    rep, data, rewards = fitted
+    for name in ("next", "action"):
+        with pytest.warns(FitWarning, match=f"seem to be those of the rows {row}"):
+            rep.task(data.next_observation, np.roll(rewards[name], shift))
+
+
+def test_rewards_of_arriving_that_are_given_with_starts_are_told(fitted):
+    rep, data, rewards = fitted
+    with pytest.warns(FitWarning) as told:
+        rep.task(data.observation, rewards["next"])
+    assert any("give transitions.next_observation" in str(each.message) for each in told)
+
+
+def test_nothing_is_said_of_rewards_of_their_rows(fitted):
+    rep, data, rewards = fitted  # Warnings are errors here.
+    rng = np.random.default_rng(1)
+    rare = np.where(rng.random(4_000) < 0.03, 1.0, 0.0)
+    bonus = rewards["next"] + 3.0 * (np.arange(4_000) % 40 == 0)  # No rows before decide it.
+    for found in (*rewards.values(), bonus, rng.permutation(rewards["next"]), rare):
+        rep.task(data.next_observation, found)
+    rep.task(data.observation, rewards["start"])
