@@ -22,6 +22,15 @@ _MOST_COORDINATES = 300
 _FOLLOWED = 0.5
 """Share of the ends that lead to the next row's start if a record shows no last observations."""
 
+_FEWEST_MARKED = 10
+"""Smallest number of rows that are taken for starts of episodes, if fewer ends are marked."""
+_MOST_SOUGHT = 50_000
+"""Number of rows among which they are sought, from the first."""
+_USUAL, _LONG = 0.9, 4
+"""A row goes far if its error is so many times this quantile of the errors."""
+_ALIKE = 0.5
+"""Spread of the states where such rows go, relative to all states, if episodes start there."""
+
 _FEWEST_LIMITED = 10
 """Smallest number of episodes that a time limit terminates, and smallest time limit."""
 _FEWEST_CUT = 20
@@ -89,7 +98,14 @@ def describe_ends(
     """Say what is wrong with the ends of episodes."""
     ends = terminated | truncated
     before, after = states
-    followed = ends[:-1] & (after[:-1] == before[1:]).reshape(len(ends) - 1, -1).all(axis=1)
+    followed, lasts = ends[:-1].copy(), np.flatnonzero(ends[:-1])
+    axes = tuple(range(1, before.ndim))
+    followed[lasts] = (after[lasts] == before[lasts + 1]).all(axis=axes)
+    if ends[:-1].sum() < _FEWEST_MARKED and (count := _count_starts(states)):
+        yield (
+            f"{count:,} rows inside episodes go far, and to states that are alike: if episodes "
+            "start in these states, their ends are not marked (terminated, truncated)"
+        )
     early, late = find_jumps(states, ends, followed)
     if followed.sum() >= _FOLLOWED * ends[:-1].sum() and early and late is False:
         yield (
@@ -150,22 +166,47 @@ def _jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) 
         if (marked & known).sum() < _FEWEST_JUMPS:
             return None
         return bool(seen[marked & known].mean() < _UNSEEN * seen[others & known].mean())
-    rows = np.flatnonzero(others)
-    rows = rows[:: -(-len(rows) // _MOST_COMPARED)]
-    chosen = (rows[::2], rows[1::2], np.flatnonzero(marked))
-    seen = [_few_coordinates(before)[some].astype(np.float64) for some in chosen]
-    changes = [
-        _few_coordinates(after)[some] - start for some, start in zip(chosen, seen, strict=True)
-    ]
-    mean = seen[0].mean(axis=0)
-    slopes = np.linalg.lstsq(seen[0] - mean, changes[0], rcond=1e-6)[0]
-    changes = [
-        change - (start - mean) @ slopes for change, start in zip(changes, seen, strict=True)
-    ]
-    _, usual, errors = (np.abs(change - changes[0].mean(axis=0)) for change in changes)
-    scale = np.maximum(np.quantile(usual, _FAR, axis=0), np.finfo(np.float32).tiny)
-    far = np.quantile((usual / scale).max(axis=1), _FAR)
-    return bool(np.median((errors / scale).max(axis=1)) > far)
+    usual, errors = _surprises(states, np.flatnonzero(others), np.flatnonzero(marked), _FAR)
+    return bool(np.median(errors) > np.quantile(usual, _FAR))
+
+
+def _surprises(
+    states: Sequence[np.ndarray], others: np.ndarray, asked: np.ndarray, share: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Regress the change s' − s linearly on s in other rows; return errors there and elsewhere.
+
+    An error is the largest over coordinates, in units of a quantile of the errors in other rows.
+    Every second one of at most 5,000 other rows has an error; the regression has the rest.
+    """
+    before, after = map(_few_coordinates, states)
+    others = others[:: -(-len(others) // _MOST_COMPARED)]
+    chosen = (others[::2], others[1::2], asked)
+    seen = [before[rows].astype(np.float64) for rows in chosen]
+    changes = [after[rows] - start for rows, start in zip(chosen, seen, strict=True)]
+    mean, drift = seen[0].mean(axis=0), changes[0].mean(axis=0)
+    slopes = np.linalg.lstsq(seen[0] - mean, changes[0] - drift, rcond=1e-6)[0]
+    _, usual, errors = (
+        np.abs(change - drift - (start - mean) @ slopes)
+        for change, start in zip(changes, seen, strict=True)
+    )
+    scale = np.maximum(np.quantile(usual, share, axis=0), np.finfo(np.float32).tiny)
+    return (usual / scale).max(axis=1), (errors / scale).max(axis=1)
+
+
+def _count_starts(states: Sequence[np.ndarray]) -> int:
+    """Count rows that go far, to states that are more alike than others; 0 if they are few."""
+    before, after = states
+    rows = np.arange(len(before))
+    if len(rows) < _FEWEST_OTHERS or (before.ndim == 1 and before.dtype.kind in "iu"):
+        return 0
+    usual, errors = _surprises(states, rows, rows[:_MOST_SOUGHT], _USUAL)
+    after = _few_coordinates(after[:_MOST_SOUGHT]).astype(np.float64)
+    there = after[errors > _LONG * np.quantile(usual, _USUAL)]
+    if len(there) < _FEWEST_MARKED:
+        return 0
+    spread = after.std(axis=0)
+    alike = there.std(axis=0)[spread > 0.0] / spread[spread > 0.0]
+    return len(there) if np.median(alike) < _ALIKE else 0
 
 
 def _occurs_elsewhere(values: np.ndarray, among: np.ndarray) -> np.ndarray:

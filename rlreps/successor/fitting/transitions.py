@@ -88,7 +88,8 @@ class Transitions:
     Warns:
         FitWarning: If actions are floats that look like discrete actions, rows are left out, rows
             of several environments take turns, rows that end episodes go to the start of the next
-            one, time limits seem to be marked as terminations, or terminations as cuts.
+            one, ends seem to be missing, time limits seem to be marked as terminations, or
+            terminations as cuts.
     """
 
     observation: np.ndarray

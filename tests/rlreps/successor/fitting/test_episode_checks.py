@@ -127,6 +127,27 @@ def test_terminations_that_are_marked_as_cuts_are_warned_of(vectors):
     Transitions(**{**given, "truncated": chance})
 
 
+def test_ends_that_are_not_marked_are_told():
+    # Two numbers that grow, from about 0, for 50 rows.
+    rng = np.random.default_rng(0)
+    steps = np.concatenate(
+        [0.1 * rng.normal(size=(60, 1, 2)), rng.uniform(size=(60, 50, 2))], axis=1
+    )
+    seen = np.cumsum(steps, axis=1)
+    wrapped = np.column_stack([np.cumsum(steps[..., 0]) % 6.0, rng.normal(size=60 * 51)])
+    none = np.zeros(60 * 51 - 1, bool)
+    for states, told in ((seen.reshape(-1, 2), True), (wrapped, False)):
+        given = (states[:-1], np.arange(len(none)) % 2, states[1:], none)
+        if told:
+            with pytest.warns(FitWarning, match="^5[0-9] rows inside .* their ends are not marked"):
+                as_transitions(given)
+        else:
+            as_transitions(given)
+    ends = np.arange(1, 60 * 50 + 1) % 50 == 0
+    before, after = (part.reshape(-1, 2) for part in (seen[:, :-1], seen[:, 1:]))
+    as_transitions((before, np.arange(len(ends)) % 2, after, ends & False, ends))
+
+
 def test_rows_of_environments_that_take_turns_are_told():
     given = glide(limit=50)
     turns = {name: np.stack(np.split(column, 4), axis=1) for name, column in given.items()}
