@@ -89,7 +89,7 @@ def find_resets(
     found = np.append(False, followed) & ~terminated
     # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
     found[1:] &= ~found[:-1]
-    return found & bool(autoreset)
+    return np.asarray(found & bool(autoreset))
 
 
 def describe_ends(
