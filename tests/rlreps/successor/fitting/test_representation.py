@@ -624,6 +624,7 @@ def uses_of(rep, seen):
     return rep, task, rep.policy(task), rep.policy(task, None), rep.potential(seen[0])
 
 
+@pytest.mark.filterwarnings("ignore:the actions tell nothing")  # So it is.
 def test_rewards_of_rows_that_the_equations_leave_out_count(monkeypatch):
     data = walk(rows=4_000, cut_every=100)
     rewarded = np.zeros(4_000)
