@@ -160,11 +160,12 @@ def _of_contents(
     absent, present = min(PRESENT, max(ABSENT, chance)), max(PRESENT, chance)
     lost = []
     for index, share in enumerate(components[:10]):
+        # Later components that are missing too say nothing, and one alone is a matter of chance.
         later = components[index + 1 :]
-        # Later components that are missing too say nothing.
-        later = later[later >= absent][:3]
+        held = later[later >= absent][:3]
         known = error is None or error[index] < UNKNOWN
-        if share < absent and known and len(later) and float(np.median(later)) > present:
+        enough = len(held) >= max(1, min(2, len(later)))
+        if share < absent and known and enough and float(np.median(held)) > present:
             lost.append(index + 1)
     if lost:
         several = len(lost) > 1

@@ -282,8 +282,8 @@ def interquartile_mean_interval(values: ArrayLike) -> Interval:
         values: As for ``mean_interval``.
 
     Returns:
-        The mean with its percentile interval of 2,000 resamples of the runs, the same for all
-        points; NaN ends if they coincide.
+        The mean with its percentile interval of 2,000 resamples of the runs, in the order of their
+        values at each point; NaN ends if they coincide.
     """
     statistic: Callable[..., Any] = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
     table = _finite(values)

@@ -164,6 +164,7 @@ def _of_training(label: str, result: TrainingResult) -> FinalValues:
 def _of_numbers(label: str, result: Any) -> FinalValues:
     """Take numbers by seed, or curves [seeds, points]; of pandas, the index has the seeds."""
     if hasattr(result, "to_numpy") and hasattr(result, "index"):
+        require(len(result) > 0, f"numbers of {label!r}", "none")
         require(result.index.is_unique, "different seeds", [*result.index])
         result = dict(zip(result.index, result.to_numpy(), strict=True))
     by_seed = _by_seed(result) if isinstance(result, Mapping) else {}

@@ -130,7 +130,9 @@ def _resets(observation: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -
     few = len(np.unique(reached)) * _VISITS <= len(reached) > 0
     inner = before[~np.append(False, ends[:-1])]
     index = states.ndim == 1 and states.dtype.kind in "iu"
-    return index and few and bool(np.isin(reached, inner).mean() <= _STRAYS)
+    # The record's first state is a start, not a terminal state.
+    starts = bool((reached == states[0]).any())
+    return index and few and not starts and bool(np.isin(reached, inner).mean() <= _STRAYS)
 
 
 def _refuse_unread(data: Mapping[str, Any], no_terminals: bool, no_cuts: bool) -> None:

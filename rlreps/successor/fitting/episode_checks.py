@@ -41,7 +41,7 @@ _INSIDE = 0.75
 """Share of ends in states in which other rows go on if a time limit is their cause."""
 _OUTSIDE, _CHANCE = 0.4, 5
 """Share of cuts in states in which no others go on if they are terminations: this, and so many
-times the share that chance gives."""
+times the share that chance gives, or half of the way from chance to 1."""
 
 _MOST_COPIES, _IN_TURN, _IN_ORDER = 64, 0.8, 0.5
 """Rows of at most so many environments take turns if more than the second share of them go on in
@@ -82,9 +82,10 @@ def find_resets(
         after = np.append(False, same & terminated[:-1])
         few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
         tour = (states[0][after] == states[0][0]).all()
-        early, late = find_jumps(states, terminated | truncated, followed)
-        same_step = early and late is False
-        autoreset = late or not (few or tour or same_step or (terminated & after).any())
+        ends = terminated | truncated
+        ordinary = find_jumps(states, ends, after[1:])[1] is False
+        unlike = few or tour or ordinary or (terminated & after).any()
+        autoreset = find_jumps(states, ends, followed)[1] or not unlike
     # No reset terminates.
     found = np.append(False, followed) & ~terminated
     # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
@@ -104,14 +105,16 @@ def describe_ends(
     if ends[:-1].sum() < _FEWEST_MARKED and (count := _count_starts(states)):
         yield (
             f"{count:,} rows inside episodes go far, and to states that are alike: if episodes "
-            "start in these states, their ends are not marked (terminated, truncated)"
+            "start in these states, and not a part of an episode, their ends are not marked "
+            "(terminated, truncated)"
         )
     early, late = find_jumps(states, ends, followed)
     if followed.sum() >= _FOLLOWED * ends[:-1].sum() and early and late is False:
         yield (
             "the rows that end episodes go to the first observation of the next episode, where "
             "other rows do not go: give the last observation of the episode (info['final_obs'] "
-            "with same-step autoreset); where it is lost, leave out the rows that are cut"
+            "with same-step autoreset), unless the game goes on there, as after a lost life; where "
+            "it is lost, leave out the rows that are cut"
         )
         return
     lasts = np.flatnonzero(ends)
@@ -120,7 +123,8 @@ def describe_ends(
     if longest < _FEWEST_LIMITED:
         return
     limited = lasts[terminated[lasts] & (lengths == longest)]
-    if len(limited) >= _FEWEST_LIMITED and _going_on(states, limited, ends)[0] > _INSIDE:
+    most = len(limited) > 0.5 * (lengths == longest).sum()
+    if most and len(limited) >= _FEWEST_LIMITED and _going_on(states, limited, ends)[0] > _INSIDE:
         yield (
             f"{len(limited):,} episodes terminate after exactly {longest:,} rows, in states like "
             "those in which others go on: if a time limit ended them, mark it in truncated instead"
@@ -128,10 +132,11 @@ def describe_ends(
     cut = lasts[truncated[lasts] & (lengths < longest)]
     if len(cut) >= _FEWEST_CUT:
         inside, chance = _going_on(states, cut, ends)
-        if 1.0 - inside > max(_OUTSIDE, _CHANCE * chance):
+        if 1.0 - inside > max(_OUTSIDE, min(_CHANCE * chance, 0.5 + 0.5 * chance)):
             yield (
-                f"{1.0 - inside:.0%} of the cuts reach states in which no other rows go on: if "
-                "episodes end there for good, mark them in terminated instead of truncated"
+                f"{1.0 - inside:.0%} of the cuts reach states in which no other rows go on, so "
+                "that values there are guesses: if episodes end there for good, terminated must "
+                "mark them instead of truncated"
             )
 
 
@@ -197,7 +202,7 @@ def _count_starts(states: Sequence[np.ndarray]) -> int:
     """Count rows that go far, to states that are more alike than others; 0 if they are few."""
     before, after = states
     rows = np.arange(len(before))
-    if len(rows) < _FEWEST_OTHERS or (before.ndim == 1 and before.dtype.kind in "iu"):
+    if len(rows) < _FEWEST_OTHERS or before.ndim != 2:
         return 0
     usual, errors = _surprises(states, rows, rows[:_MOST_SOUGHT], _USUAL)
     after = _few_coordinates(after[:_MOST_SOUGHT]).astype(np.float64)
@@ -227,19 +232,22 @@ def _going_on(
     """Return the share of the ends ``asked`` in states in which other rows go on.
 
     Rows start in such an index. For other observations, the nearest next observation of other rows
-    is that of a row that ends no episode. The second number is the share of the latter ends that
-    have an end as their nearest row by chance.
+    is that of a row that ends no episode, and no coordinate is beyond theirs in all of the ends.
+    The second number is the share of ends that have an end as their nearest row by chance.
     """
     before, after = states
     asked = asked[:: -(-len(asked) // _MOST_ASKED)]
     if before.ndim == 1 and before.dtype.kind in "iu":
         return float(np.isin(after[asked], before).mean()), 0.0
-    inner, over = (
-        rows[:: -(-len(rows) // _MOST_COMPARED)] for rows in map(np.flatnonzero, (~ends, ends))
-    )
+    # A share of both, so that ends are as rare as in the record.
+    stride = -(-len(ends) // _MOST_COMPARED)
+    inner, over = np.flatnonzero(~ends)[::stride], np.flatnonzero(ends)[::stride]
     flat = _few_coordinates(after)
     scale = np.maximum(flat[inner].std(axis=0, dtype=np.float64), np.finfo(np.float32).tiny)
     here, inside, outside = (flat[rows] / scale for rows in (asked, inner, over))
+    beyond = (here.min(axis=0) > inside.max(axis=0)) | (here.max(axis=0) < inside.min(axis=0))
+    if beyond.any():  # Such as a clock in the observation.
+        return 0.0, 0.0
     apart = cdist(here, outside)
     apart[asked[:, None] == over] = np.inf
     share = (cdist(here, inside).min(axis=1) <= apart.min(axis=1)).mean()

@@ -26,7 +26,7 @@ _FEWEST_FEATURES = 50
 _ROWS_A_FEATURE = 12
 """Smallest number of rows for each feature of state and action."""
 _STILL = 1e-5
-"""Standard deviation of the change of a coordinate, in units of its own, that counts as none."""
+"""Standard deviation of the change of a coordinate, in units of the axes, that counts as none."""
 _MOST_PARTS = 50
 """Largest number of features of an action."""
 _MOST_COUNTED_ROWS = 100_000
@@ -46,6 +46,9 @@ of actions. The action then explains hardly more of the next observation than th
 
 _PERMUTATIONS, _BY_CHANCE = 19, 3
 """Actions tell nothing if more than the second number of so many permutations explain more."""
+_FOLLOWED = 0.5
+"""Actions are not judged if the state leaves a smaller share of the variance of one of their
+features."""
 _COARSE, _MOST_COORDINATES = 20, 5
 """Numbers of features and of coordinates that multiply actions in this comparison."""
 
@@ -159,7 +162,8 @@ def _regressed(
     states = (data.observation[rows - 1], data.observation[rows], data.next_observation[rows])
     before, now, then = (each.reshape(len(rows), -1) @ axes for each in states)
     moved = then - now
-    moved = moved[:, moved.std(axis=0) > _STILL]
+    moves = moved.std(axis=0) > _STILL
+    moved = moved[:, moves] if moves.any() else np.zeros((len(rows), 1))
     features, reached = (
         few.apply(each[rows]) for each in (data.observation, data.next_observation)
     )
@@ -193,6 +197,10 @@ def _regressed(
             pairs = np.einsum("na,nc->nac", acts, near).reshape(len(rows), -1)
             return float(np.square(surprise - pairs @ regress(pairs, surprise)).sum())
 
+        # An action that follows from the state adds nothing to a linear prediction.
+        followed = unexplained(features, taken[:, taken.std(axis=0) > 0.0])
+        if followed.min(initial=1.0) < _FOLLOWED:
+            return False
         return _is_idle(unexplained_by, taken, rng.permutation)
 
     return _Judge(functools.cache(left), elsewhere=0.75, changed=0.5, idle=idle)

@@ -88,6 +88,8 @@ def _ends_checked(
     order = (
         f"rows of {copies} environments take turns: give the rows of one after those of another, "
         f"column.reshape(-1, {copies}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
+        + f" without the last {rows % max(copies, 1)} rows"
+        * (copies > 0 and rows % copies > 0)
     )
     if given["truncated"] is None:
         if copies:

@@ -112,6 +112,35 @@ def test_time_limits_that_are_marked_as_terminations_are_warned_of(seen):
     Transitions(**seen({**ends, "terminated": places[:, 0] == 19.5}))
 
 
+@pytest.mark.parametrize("rows", [2_000, 60_000])
+def test_time_limits_are_told_in_long_records_too(rows):
+    rng = np.random.default_rng(0)
+    steps = rng.normal(size=(rows // 20, 21, 2))
+    for time in range(1, 21):
+        steps[:, time] += 0.5 * steps[:, time - 1]
+    before, after = (part.reshape(-1, 2) for part in (steps[:, :-1], steps[:, 1:]))
+    over = np.arange(1, rows + 1) % 20 == 0
+    with pytest.warns(FitWarning, match=f"{rows // 20:,} episodes terminate after exactly 20 rows"):
+        as_transitions((before, rng.integers(2, size=rows), after, over))
+    # Silent: a clock in the observation, deaths at random beside a time limit that is marked.
+    clock = np.tile(np.arange(21.0), (rows // 20, 1))[..., None]
+    timed = np.concatenate([steps, np.repeat(steps, 10, axis=2), clock], axis=2)
+    before, after = (part.reshape(-1, 23) for part in (timed[:, :-1], timed[:, 1:]))
+    as_transitions((before, rng.integers(2, size=rows), after, over))
+    before, after = before[:, :2], after[:, :2]
+    deaths = rng.random(rows) < 0.01
+    as_transitions((before, rng.integers(2, size=rows), after, over & deaths, over & ~deaths))
+
+
+def test_ends_where_the_next_episode_starts_by_right_are_kept():
+    # A walk on a ring that ends by chance, and goes on where it ended.
+    rng = np.random.default_rng(0)
+    places = np.cumsum(2 * rng.integers(2, size=4_001) - 1) % 30
+    over = rng.random(4_000) < 0.04
+    over[1:] &= ~over[:-1]
+    assert len(as_transitions((places[:-1], places[1:] % 2, places[1:], over))) == 4_000
+
+
 @pytest.mark.parametrize("vectors", [False, True])
 def test_terminations_that_are_marked_as_cuts_are_warned_of(vectors):
     given = lake("own")
@@ -315,14 +344,15 @@ def test_resets_from_terminal_states_are_recognised_without_next_observations(co
     assert (following[~resets] == 5).sum() > 20
 
 
-@pytest.mark.parametrize("states", [4, 100])
-def test_starts_to_which_no_row_returns_are_no_terminal_states(states):
-    # An episode is a start, then 100, 101 and 102.
-    starts = np.arange(100) % states
-    seen = np.stack([starts, *np.full((3, 100), [[100], [101], [102]])], axis=1).reshape(-1)
+@pytest.mark.parametrize(("states", "episodes"), [(4, 100), (100, 100), (40, 1_000)])
+def test_starts_to_which_no_row_returns_are_no_terminal_states(states, episodes):
+    # An episode is a start that never returns, then 100, 101 and 102.
+    starts = np.arange(episodes) % states
+    later = np.full((3, episodes), [[100], [101], [102]])
+    seen = np.stack([starts, *later], axis=1).reshape(-1)
     data = {"observations": seen, "actions": seen % 2, "terminals": seen == 102}
-    with pytest.warns(FitWarning, match="^99 of 400 rows end an episode"):
-        assert len(Transitions.from_dictionary(data)) == 300
+    with pytest.warns(FitWarning, match=f"^{episodes - 1:,} of {4 * episodes:,} rows end an"):
+        assert len(Transitions.from_dictionary(data)) == 3 * episodes
 
 
 @pytest.mark.parametrize("seen", [dict, counted])

@@ -107,6 +107,27 @@ def test_actions_that_tell_nothing_are_told(world):
     assert sum(told) >= 5  # Four in five are expected.
 
 
+def test_actions_that_follow_from_the_state_are_not_judged():
+    # The action is a linear function of the state, and moves it.
+    rng, states = np.random.default_rng(0), [np.zeros(2)]
+    for _ in range(ROWS):
+        place, speed = states[-1]
+        push = -0.5 * place - 0.8 * speed
+        states.append(
+            np.array([place + 0.1 * speed, speed + 0.1 * push]) + 0.1 * rng.normal(size=2)
+        )
+    states = np.array(states, np.float32)
+    data = record(states, states[:-1] @ np.float32([[-0.5], [-0.8]]))
+    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
+    assert describe_record(data, basis, Observed.of(data).actions, 0) == ""
+
+
+def test_records_in_which_every_change_is_the_same_are_not_judged():
+    clock = np.arange(ROWS + 1.0)[:, None]
+    actions = np.random.default_rng(0).integers(2, size=ROWS)
+    assert describe(record(clock / 8.0, actions)) == ""  # Warnings are errors here.
+
+
 def test_constant_and_turning_coordinates_do_not_look_like_hidden_state():
     # A clock changes by one, and a vector that turns is not linear; actions have six features.
     rng = np.random.default_rng(0)
