@@ -124,12 +124,13 @@ def _resets(observation: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -
     before, following = states[:-1], states[1:]
     ends, terminated = ends[: len(before)], terminated[: len(before)]
     early, late = find_jumps((before, following), ends, ends[:-1])
-    if late and early is False:
+    index = states.ndim == 1 and states.dtype.kind in "iu"
+    # Indices that are only reached at ends may be starts as well as terminal states.
+    if late and not (index if early is None else early):
         return True
     reached = following[:-1][terminated[:-1]]
     few = len(np.unique(reached)) * _VISITS <= len(reached) > 0
     inner = before[~np.append(False, ends[:-1])]
-    index = states.ndim == 1 and states.dtype.kind in "iu"
     # The record's first state is a start, not a terminal state.
     starts = bool((reached == states[0]).any())
     return index and few and not starts and bool(np.isin(reached, inner).mean() <= _STRAYS)

@@ -157,7 +157,8 @@ def _jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) 
 
     For indices, the pairs (s, s') of most of them do not occur in other rows, which start in s and
     reach s' as well. For other observations, a linear regression on other rows predicts the change
-    s' − s of a coordinate worse there than it predicts 99 % of the rows left out of it.
+    s' − s of a coordinate worse there than it predicts 99 % of the rows left out of it. Nothing is
+    known if it would not tell the rows from one another, with their s' exchanged.
     """
     if marked.sum() < _FEWEST_JUMPS or others.sum() < _FEWEST_OTHERS:
         return None
@@ -171,23 +172,32 @@ def _jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) 
         if (marked & known).sum() < _FEWEST_JUMPS:
             return None
         return bool(seen[marked & known].mean() < _UNSEEN * seen[others & known].mean())
-    usual, errors = _surprises(states, np.flatnonzero(others), np.flatnonzero(marked), _FAR)
-    return bool(np.median(errors) > np.quantile(usual, _FAR))
+    rest, rows = np.flatnonzero(others), np.flatnonzero(marked)
+    for reached in (rows, np.roll(rows, len(rows) // 2)):
+        usual, errors = _surprises(states, rest, rows, reached, _FAR)
+        if np.median(errors) > np.quantile(usual, _FAR):
+            return reached is rows
+    return None
 
 
 def _surprises(
-    states: Sequence[np.ndarray], others: np.ndarray, asked: np.ndarray, share: float
+    states: Sequence[np.ndarray],
+    others: np.ndarray,
+    asked: np.ndarray,
+    reached: np.ndarray,
+    share: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Regress the change s' − s linearly on s in other rows; return errors there and elsewhere.
 
-    An error is the largest over coordinates, in units of a quantile of the errors in other rows.
-    Every second one of at most 5,000 other rows has an error; the regression has the rest.
+    Elsewhere are the steps from s of the rows ``asked`` to s' of the rows ``reached``. An error is
+    the largest over coordinates, in units of a quantile of the errors in other rows. Every second
+    one of at most 5,000 other rows has an error; the regression has the rest.
     """
     before, after = map(_few_coordinates, states)
     others = others[:: -(-len(others) // _MOST_COMPARED)]
-    chosen = (others[::2], others[1::2], asked)
-    seen = [before[rows].astype(np.float64) for rows in chosen]
-    changes = [after[rows] - start for rows, start in zip(chosen, seen, strict=True)]
+    steps = ((others[::2], others[::2]), (others[1::2], others[1::2]), (asked, reached))
+    seen = [before[rows].astype(np.float64) for rows, _ in steps]
+    changes = [after[rows] - start for (_, rows), start in zip(steps, seen, strict=True)]
     mean, drift = seen[0].mean(axis=0), changes[0].mean(axis=0)
     slopes = np.linalg.lstsq(seen[0] - mean, changes[0] - drift, rcond=1e-6)[0]
     _, usual, errors = (
@@ -204,8 +214,9 @@ def _count_starts(states: Sequence[np.ndarray]) -> int:
     rows = np.arange(len(before))
     if len(rows) < _FEWEST_OTHERS or before.ndim != 2:
         return 0
-    usual, errors = _surprises(states, rows, rows[:_MOST_SOUGHT], _USUAL)
-    after = _few_coordinates(after[:_MOST_SOUGHT]).astype(np.float64)
+    sought = rows[:_MOST_SOUGHT]
+    usual, errors = _surprises(states, rows, sought, sought, _USUAL)
+    after = _few_coordinates(after[sought]).astype(np.float64)
     there = after[errors > _LONG * np.quantile(usual, _USUAL)]
     if len(there) < _FEWEST_MARKED:
         return 0
