@@ -77,17 +77,17 @@ def find_resets(
 
     ``same`` [N − 1] tells whether the row after a row starts where the row ended.
     """
-    followed = same & (terminated | truncated)[:-1]
+    ends = terminated | truncated
+    following = np.append(False, same & ends[:-1])
     if autoreset is None:
         after = np.append(False, same & terminated[:-1])
         few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
         tour = (states[0][after] == states[0][0]).all()
-        ends = terminated | truncated
-        ordinary = find_jumps(states, ends, after[1:])[1] is False
+        ordinary = _jump(states, after, ~(ends | following)) is False
         unlike = few or tour or ordinary or (terminated & after).any()
-        autoreset = find_jumps(states, ends, followed)[1] or not unlike
+        autoreset = _jump(states, following, ~(ends | following)) or not unlike
     # No reset terminates.
-    found = np.append(False, followed) & ~terminated
+    found = following & ~terminated
     # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
     found[1:] &= ~found[:-1]
     return np.asarray(found & bool(autoreset))
@@ -109,7 +109,7 @@ def describe_ends(
             "(terminated, truncated)"
         )
     early, late = find_jumps(states, ends, followed)
-    if followed.sum() >= _FOLLOWED * ends[:-1].sum() and early and late is False:
+    if followed.sum() >= _FOLLOWED * ends[:-1].sum() and early and not late:
         yield (
             "the rows that end episodes go to the first observation of the next episode, where "
             "other rows do not go: give the last observation of the episode (info['final_obs'] "
