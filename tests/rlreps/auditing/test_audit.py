@@ -575,6 +575,14 @@ def test_every_component_before_the_held_ones_is_called_missing(truth, random, f
     assert said.startswith(f"components {numbers} are not in the span")
 
 
+def test_one_later_component_alone_calls_no_others_missing(truth, random):
+    basis = truth.principal.basis
+    noise = random.normal(size=(len(basis), 15)) / np.sqrt(len(basis))
+    features = np.column_stack([np.asarray(basis)[:, 9], noise]) @ random.normal(size=(16, 16))
+    defects = rlreps.audit(features, truth).findings["features"].defects
+    assert "missing component" not in [each.name for each in defects]
+
+
 def test_random_spans_of_most_states_miss_no_component(random):
     states, missing = 16, "missing component"
     chances = random.dirichlet(np.full(states, 0.3), size=(1, states))

@@ -355,6 +355,19 @@ def test_starts_to_which_no_row_returns_are_no_terminal_states(states, episodes)
         assert len(Transitions.from_dictionary(data)) == 3 * episodes
 
 
+def test_a_first_start_that_never_returns_is_not_taken_for_a_vector_environment():
+    # Walks on a ring from places 2 and 5, after one from elsewhere.
+    rng = np.random.default_rng(0)
+    moves = 2 * rng.integers(2, size=(100, 4)) - 1
+    places = np.cumsum(np.column_stack([rng.choice([2, 5], size=100), moves]), axis=1) % 10
+    places[0, 0] = 10
+    ends = np.tile(np.arange(5) == 4, 100)
+    seen = places.reshape(-1)
+    with pytest.warns(FitWarning, match="^99 of 500 rows end an episode"):
+        data = {"observations": seen, "actions": seen % 2, "terminals": ends}
+        assert len(Transitions.from_dictionary(data)) == 400
+
+
 @pytest.mark.parametrize("seen", [dict, counted])
 def test_records_that_go_on_and_far_starts_hold_no_resets(seen):
     on = without_next(seen(glide("none", limit=50)))
