@@ -363,8 +363,8 @@ def test_a_first_start_that_never_returns_is_not_taken_for_a_vector_environment(
     places[0, 0] = 10
     ends = np.tile(np.arange(5) == 4, 100)
     seen = places.reshape(-1)
+    data = {"observations": seen, "actions": seen % 2, "terminals": ends}
     with pytest.warns(FitWarning, match="^99 of 500 rows end an episode"):
-        data = {"observations": seen, "actions": seen % 2, "terminals": ends}
         assert len(Transitions.from_dictionary(data)) == 400
 
 
