@@ -50,7 +50,20 @@ _ASKED = 1_000
 """Number of rows that are asked where they go on."""
 
 
-def count_copies(states: Sequence[np.ndarray]) -> int:
+def describe_turns(states: Sequence[np.ndarray]) -> str:
+    """Say how many environments' rows take turns, and how to bring them into order; "" if none."""
+    copies = _count_copies(states)
+    if not copies:
+        return ""
+    over = len(states[0]) % copies
+    return (
+        f"rows of {copies} environments take turns: give the rows of one after those of another, "
+        f"column.reshape(-1, {copies}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
+        + (f", without the last {over} rows" if over else "")
+    )
+
+
+def _count_copies(states: Sequence[np.ndarray]) -> int:
     """Return the number of environments whose rows take turns; 0 if rows follow each other."""
     before, after = states
     rows = np.arange(0, len(before) - _MOST_COPIES, max(1, len(before) // _ASKED))

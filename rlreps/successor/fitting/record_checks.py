@@ -157,7 +157,8 @@ def _regressed(
 ) -> _Judge:
     """Regress the change of observation on features of the state, beside another predictor."""
     # Each half of half of the rows has a regression of its own.
-    count = min(_REMEMBERING, min(_MOST_FEATURES, len(rows) // _ROWS_A_FEATURE) // actions.size)
+    most = min(_MOST_FEATURES, len(rows) // _ROWS_A_FEATURE)
+    count = max(2, min(_REMEMBERING, most // actions.size))
     few, axes = few_features(basis, data.observation[rows], count, seed)
     states = (data.observation[rows - 1], data.observation[rows], data.next_observation[rows])
     before, now, then = (each.reshape(len(rows), -1) @ axes for each in states)

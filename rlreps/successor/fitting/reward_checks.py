@@ -15,8 +15,10 @@ _FEWEST_REWARDS = 100
 """With fewer rewards far from the median, rewards are not compared with other rows."""
 _FEWEST_ROWS = 1_000
 """With fewer rows, rewards are not compared with other rows."""
-_FEATURES, _MOST_FEATURES = 40, 800
-"""Number of features of a state for this comparison, and the largest one of state and action."""
+_FEWEST_FEATURES, _MOST_OF_STATE, _MOST_FEATURES = 10, 40, 800
+"""Numbers of features of a state for this comparison, and largest one of state and action."""
+_ROWS_A_FEATURE = 6
+"""Smallest number of rows for each feature of state and action."""
 _LEFT = 0.1
 """Share of the variance of rewards below which nothing is left to explain."""
 _OTHER, _EXPLAINED = 0.3, 0.2
@@ -52,13 +54,15 @@ def describe_misplaced(solution: LeastSquares, rewards: np.ndarray, at_starts: b
         return ""
     fitted, left_out = inner[::2], inner[1::2]
     first = first if len(first) >= _FEWEST_FIRST else left_out
-    if isinstance(solution.basis, FourierBasis) and size <= _MOST_FEATURES // _FEATURES:
-        few, axes = few_features(solution.basis, recorded.observation[inner], _FEATURES, 0)
+    most = min(_MOST_FEATURES, len(inner) // _ROWS_A_FEATURE) // size
+    if isinstance(solution.basis, FourierBasis) and most >= _FEWEST_FEATURES:
+        count = min(_MOST_OF_STATE, most)
+        few, axes = few_features(solution.basis, recorded.observation[inner], count, 0)
 
         def features(states: np.ndarray) -> np.ndarray:
             return np.column_stack([few.apply(states), states.reshape(len(states), -1) @ axes])
 
-    elif (solution.basis.num_states or np.inf) <= _MOST_FEATURES // size:
+    elif (solution.basis.num_states or np.inf) <= most:
         one_hot = np.eye(solution.basis.num_features)
 
         def features(states: np.ndarray) -> np.ndarray:

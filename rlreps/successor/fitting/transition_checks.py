@@ -7,7 +7,7 @@ import numpy as np
 
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked
-from rlreps.successor.fitting.episode_checks import count_copies, describe_ends, find_resets
+from rlreps.successor.fitting.episode_checks import describe_ends, describe_turns, find_resets
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
@@ -84,16 +84,10 @@ def _ends_checked(
     """
     rows = len(states[0])
     terminated = checked_flags("terminated", given["terminated"], rows)
-    copies = count_copies(states)
-    order = (
-        f"rows of {copies} environments take turns: give the rows of one after those of another, "
-        f"column.reshape(-1, {copies}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
-        + f" without the last {rows % max(copies, 1)} rows"
-        * (copies > 0 and rows % copies > 0)
-    )
+    turns = describe_turns(states)
     if given["truncated"] is None:
-        if copies:
-            warn_user(order)
+        if turns:
+            warn_user(turns)
         truncated = np.append(~same, True) & ~terminated
     else:
         cut = checked_flags("truncated", given["truncated"], rows)
@@ -106,15 +100,12 @@ def _ends_checked(
         truncated = cut & ~terminated
         jumps = np.flatnonzero(~same & ~(terminated | truncated)[:-1])
         if jumps.size:
+            marks = (
+                "mark it in terminated if the state that it reached is terminal, else in truncated"
+            )
             raise InputError(
                 "expected each row of an episode to start where the row before ended, got a "
-                f"jump after row {jumps[0]} of {rows}: "
-                + (
-                    order
-                    if copies
-                    else "mark it in terminated if the state that it reached is "
-                    "terminal, else in truncated"
-                )
+                f"jump after row {jumps[0]} of {rows}: {turns or marks}"
             )
         truncated[-1] = not terminated[-1]
     return terminated, truncated

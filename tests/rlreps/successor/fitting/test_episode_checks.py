@@ -185,6 +185,8 @@ def test_rows_of_environments_that_take_turns_are_told():
         Transitions(**turns)
     with pytest.warns(FitWarning, match=r"rows of 4 environments .*\.reshape\(-1, 4, "):
         Transitions(**{**turns, "truncated": None})
+    with pytest.warns(FitWarning, match="without the last 3 rows$"):
+        Transitions(**{name: column[:-1] for name, column in turns.items()} | {"truncated": None})
     ordered = {
         name: column.reshape(-1, 4, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)
         for name, column in turns.items()

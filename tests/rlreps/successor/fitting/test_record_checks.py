@@ -122,6 +122,16 @@ def test_actions_that_follow_from_the_state_are_not_judged():
     assert describe_record(data, basis, Observed.of(data).actions, 0) == ""
 
 
+def test_nothing_is_said_of_few_rows_with_many_actions():
+    rng = np.random.default_rng(0)
+    actions = rng.integers(50, size=1_100)
+    steps = 0.1 * rng.normal(size=(1_100, 6)) + 0.05 * (actions[:, None] % 3)
+    states = np.cumsum(steps, axis=0, dtype=np.float32)
+    data = record(states, actions[1:])
+    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
+    assert describe_record(data, basis, ActionBasis(50), 0) == ""
+
+
 def test_records_in_which_every_change_is_the_same_are_not_judged():
     clock = np.arange(ROWS + 1.0)[:, None]
     actions = np.random.default_rng(0).integers(2, size=ROWS)
