@@ -7,7 +7,7 @@ import numpy as np
 
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked
-from rlreps.successor.fitting.episode_checks import find_jumps
+from rlreps.successor.fitting.episode_checks import are_resets
 from rlreps.successor.fitting.transition_checks import checked_flags, checked_numbers
 
 _OTHER_ENDS = ("dones", "done", "not_done")
@@ -15,11 +15,6 @@ _OTHER_TERMINALS = (*_OTHER_ENDS, "is_terminal", "terminal", "termination", "ter
 _OTHER_CUTS = ("is_last", "is_first", "episode_starts", "timeout", "truncation", "truncateds")
 """What other libraries call ends of episodes. Some of them mark only terminal states, others all
 ends, so they are not read."""
-
-_STRAYS = 0.05
-"""Largest share of rows after terminations whose state other rows leave, where resets are told."""
-_VISITS = 5
-"""Smallest mean number of terminations in an index of a state, where resets are told."""
 
 
 def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +66,8 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
         known = terminated if ends is None else terminated | ends
         kept[-1] = count > rows
         following = np.concatenate([observation[1:], observation[-1:]])[:rows]
-        if autoreset is None and _resets(observation, known, terminated):
+        seen = checked_numbers("observation", observation)
+        if autoreset is None and are_resets(seen, known, terminated):
             autoreset = True
             warn_user(
                 "rows after ends of episodes go where no other rows go, as resets in Gymnasium's "
@@ -112,28 +108,6 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
             if (value := data.get(name)) is not None
         },
     }
-
-
-def _resets(observation: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -> bool:
-    """Tell whether the rows after ends of episodes are resets (next-step autoreset).
-
-    Resets go where no other rows go, and ends go to the following row's observation as other rows
-    do. Terminal states tell too if they are indices: only resets leave them.
-    """
-    states = checked_numbers("observation", observation)
-    before, following = states[:-1], states[1:]
-    ends, terminated = ends[: len(before)], terminated[: len(before)]
-    early, late = find_jumps((before, following), ends, ends[:-1])
-    index = states.ndim == 1 and states.dtype.kind in "iu"
-    # Indices that are only reached at ends may be starts as well as terminal states.
-    if late and not (index if early is None else early):
-        return True
-    reached = following[:-1][terminated[:-1]]
-    few = len(np.unique(reached)) * _VISITS <= len(reached) > 0
-    inner = before[~np.append(False, ends[:-1])]
-    # The record's first state is a start, not a terminal state.
-    starts = bool((reached == states[0]).any())
-    return index and few and not starts and bool(np.isin(reached, inner).mean() <= _STRAYS)
 
 
 def _refuse_unread(data: Mapping[str, Any], no_terminals: bool, no_cuts: bool) -> None:

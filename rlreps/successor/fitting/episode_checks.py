@@ -19,6 +19,9 @@ _MOST_COMPARED = 5_000
 """Largest number of other rows with which such rows are compared."""
 _MOST_COORDINATES = 300
 """Largest number of coordinates of observations that are compared, and predict their change."""
+_STRAYS, _VISITS = 0.05, 5
+"""Largest share of terminal states that other rows leave, and smallest mean number of terminations
+in an index, where the rows after terminations are told to be resets."""
 _FOLLOWED = 0.5
 """Share of the ends that lead to the next row's start if a record shows no last observations."""
 
@@ -112,17 +115,18 @@ def describe_ends(
     """Say what is wrong with the ends of episodes."""
     ends = terminated | truncated
     before, after = states
-    followed, lasts = ends[:-1].copy(), np.flatnonzero(ends[:-1])
+    followed, ended = ends[:-1].copy(), np.flatnonzero(ends[:-1])
     axes = tuple(range(1, before.ndim))
-    followed[lasts] = (after[lasts] == before[lasts + 1]).all(axis=axes)
+    followed[ended] = (after[ended] == before[ended + 1]).all(axis=axes)
     if ends[:-1].sum() < _FEWEST_MARKED and (count := _count_starts(states)):
         yield (
             f"{count:,} rows inside episodes go far, and to states that are alike: if episodes "
             "start in these states, and not a part of an episode, their ends are not marked "
             "(terminated, truncated)"
         )
-    early, late = find_jumps(states, ends, followed)
-    if followed.sum() >= _FOLLOWED * ends[:-1].sum() and early and not late:
+    lead_on = followed.sum() >= _FOLLOWED * len(ended)
+    early, late = _find_jumps(states, ends, followed) if lead_on else (None, None)
+    if early and not late:
         yield (
             "the rows that end episodes go to the first observation of the next episode, where "
             "other rows do not go: give the last observation of the episode (info['final_obs'] "
@@ -153,7 +157,33 @@ def describe_ends(
             )
 
 
-def find_jumps(
+def are_resets(seen: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -> bool:
+    """Tell whether the rows after ends are resets if every row leads to the next row's observation.
+
+    Resets go where no other rows go, and the ends before them do not. Terminal states tell too if
+    they are indices: only resets leave them.
+
+    Args:
+        seen: Observations, [N] or [N + 1, ...].
+        ends: Whether a row ends an episode, [N].
+        terminated: Whether a row reaches a terminal state, [N].
+    """
+    before, reached = seen[:-1], seen[1:]
+    ends, terminated = ends[: len(before)], terminated[: len(before)]
+    early, late = _find_jumps((before, reached), ends, ends[:-1])
+    # Indices that are only reached at ends may be starts as well as terminal states.
+    if late and not (_are_indices(seen) if early is None else early):
+        return True
+    if not _are_indices(seen):
+        return False
+    last = reached[:-1][terminated[:-1]]
+    few = len(np.unique(last)) * _VISITS <= len(last) > 0
+    inner = before[~np.append(False, ends[:-1])]
+    # The record's first state is a start, not a terminal state.
+    return few and seen[0] not in last and bool(np.isin(last, inner).mean() <= _STRAYS)
+
+
+def _find_jumps(
     states: Sequence[np.ndarray], ends: np.ndarray, followed: np.ndarray
 ) -> tuple[bool | None, bool | None]:
     """Tell whether rows that end episodes go where no other rows do, and the rows after them.
@@ -176,7 +206,7 @@ def _jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) 
     if marked.sum() < _FEWEST_JUMPS or others.sum() < _FEWEST_OTHERS:
         return None
     before, after = states
-    if before.ndim == 1 and before.dtype.kind in "iu":
+    if _are_indices(before):
         pairs = before * (np.int64(max(before.max(), after.max())) + 1) + after
         left, reached, seen = (
             _occurs_elsewhere(values, others) for values in (before, after, pairs)
@@ -238,6 +268,10 @@ def _count_starts(states: Sequence[np.ndarray]) -> int:
     return len(there) if np.median(alike) < _ALIKE else 0
 
 
+def _are_indices(states: np.ndarray) -> bool:
+    return states.ndim == 1 and states.dtype.kind in "iu"
+
+
 def _occurs_elsewhere(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     """Tell whether another row of those in ``among`` has the value of a row, [N]."""
     _, kind = np.unique(values, return_inverse=True)
@@ -261,7 +295,7 @@ def _going_on(
     """
     before, after = states
     asked = asked[:: -(-len(asked) // _MOST_ASKED)]
-    if before.ndim == 1 and before.dtype.kind in "iu":
+    if _are_indices(before):
         return float(np.isin(after[asked], before).mean()), 0.0
     # A share of both, so that ends are as rare as in the record.
     stride = -(-len(ends) // _MOST_COMPARED)

@@ -230,7 +230,10 @@ class Improvement:
 
     @functools.cached_property
     def _limits(self) -> bool:
-        """Whether the data's policy limits others: it depends on the state, which is no index."""
+        """Whether policies choose from likely actions alone.
+
+        They do so for vectors and images if the data's policy depends on the state.
+        """
         return self.solution.basis.num_states is None and not self.solution.steady
 
     def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:

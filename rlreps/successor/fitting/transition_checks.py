@@ -84,9 +84,8 @@ def _ends_checked(
     """
     rows = len(states[0])
     terminated = checked_flags("terminated", given["terminated"], rows)
-    turns = describe_turns(states)
     if given["truncated"] is None:
-        if turns:
+        if turns := describe_turns(states):
             warn_user(turns)
         truncated = np.append(~same, True) & ~terminated
     else:
@@ -105,7 +104,7 @@ def _ends_checked(
             )
             raise InputError(
                 "expected each row of an episode to start where the row before ended, got a "
-                f"jump after row {jumps[0]} of {rows}: {turns or marks}"
+                f"jump after row {jumps[0]} of {rows}: {describe_turns(states) or marks}"
             )
         truncated[-1] = not terminated[-1]
     return terminated, truncated

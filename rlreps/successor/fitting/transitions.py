@@ -73,11 +73,10 @@ class Transitions:
         action_high: Upper bounds of the box of actions, with the same defaults.
         autoreset: Whether to leave out rows in which a vector environment of Gymnasium starts an
             episode (next-step autoreset), in the state in which the row before ended one: True
-            after any end of an episode, False nowhere. None leaves them out if three quarters of
-            the terminations have one, none of them terminates, not all of them start where the
-            record starts, and the rows before do not go to starts instead (same-step autoreset);
-            after truncations alone, if they go where no other rows do. False afterwards, since
-            none are left.
+            after any end of an episode, False nowhere. None leaves them out if they go where no
+            other rows go. Where the record does not show where they go, None leaves them out if
+            three quarters of the terminations have one, none of them terminates, and not all of
+            them start where the record starts. False afterwards, since none are left.
         kept: Which of the rows that were given are left, [N]. ``rewards[transitions.kept]`` are the
             rewards of the rows.
 
