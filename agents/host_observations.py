@@ -71,6 +71,8 @@ def _of_box(space: spaces.Box, name: str) -> ObservationMap:
     if space.dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
         # A copy: the environment may draw its next image into the same array.
         return ObservationMap(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
+    if space.dtype == np.bool_:
+        return ObservationMap(shape, np.float32, lambda raw: arrange(np.array(raw, np.float32)))
     least, width = scale_of(low, high)
     scales: dict[np.dtype[Any], tuple[DoubleArray, DoubleArray]] = {}
     first: DoubleArray | None = None

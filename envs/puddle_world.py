@@ -280,7 +280,7 @@ class PuddleWorld:
             goal = Disc((goal[0], goal[1]), goal[2])
         if not isinstance(goal, Disc):
             raise ArenaError(
-                f"expected goal to be a bool or a disc (x, y, radius), got {self.goal!r}"
+                f"expected goal to be a bool or a disc (x, y, radius), got {self.goal!r:.1000}"
             )
         numbers = jax.tree.leaves((goal, self.puddles))
         if any(isinstance(number, jax.Array) for number in numbers):

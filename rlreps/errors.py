@@ -34,7 +34,7 @@ class WorkerDiedError(RuntimeError):
 def require(condition: bool, expected: str, got: object) -> None:
     """Raise an ``InputError`` with the expected and the given value unless ``condition`` holds."""
     if not condition:
-        raise InputError(f"expected {expected}, got {got!r}")
+        raise InputError(f"expected {expected}, got {got!r:.1000}")
 
 
 def require_choice(name: str, value: str, choices: Sequence[str]) -> None:

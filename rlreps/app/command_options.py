@@ -70,15 +70,14 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
 
     def run(self: Any) -> None:
         executor = None if self.executor is None else executor_named(self.executor)
-        given = {} if is_job or "executor" not in taken else {"executor": executor}
+        places: dict[str, Any] = {"jobs": self.jobs, "executor": executor}
+        given = {} if is_job else {name: place for name, place in places.items() if name in taken}
         found = make(**{name: getattr(self, name) for name, *_ in own}, **given)
         if isinstance(found, Job):
-            devices = None
             if "devices" in taken:
-                devices = choose_devices(self.devices)
+                places["devices"] = choose_devices(self.devices)
             elif shares:
-                devices = devices_for_small_runs()
-            places: Any = {"devices": devices, "jobs": self.jobs, "executor": executor}
+                places["devices"] = devices_for_small_runs()
             found = found.show(run_job(found, self.out, **places))
         print_found(found)
 

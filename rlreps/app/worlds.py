@@ -1,9 +1,11 @@
 """Commands on worlds: list, build, describe, and store the truth of one."""
 
 import contextlib
+import functools
 import importlib.metadata
 import time
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,17 +21,18 @@ from rlreps.agents.config import (
 )
 from rlreps.agents.host_environments import make_environment
 from rlreps.agents.host_observations import map_observations
-from rlreps.app.job import Printed
+from rlreps.app.job import Printed, takes
 from rlreps.app.jobs.agents import load_agent_config, load_agents
 from rlreps.app.options import Choice, Switch
 from rlreps.config import as_json
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs
-from rlreps.errors import require, require_interval
+from rlreps.errors import require, require_interval, require_positive
 from rlreps.files import require_output
 from rlreps.numerics import digest_of_leaves
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
+from rlreps.runs.workers import local_pool
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.truth.released import load as load_truth
 from rlreps.successor.truth.store.format import require_place
@@ -178,12 +181,16 @@ def save_truth(
     yield f"{store.path}: {found.num_states:,} states of {found.about.get('name', world)}"
 
 
+@takes("jobs", "executor")
 def sample_world(
     env: str,
     out: Path,
     sampling: StateSampling = _SAMPLING,
     policy: str = "uniform",
     epsilon: float = 0.1,
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
 ) -> dict[str, Any]:
     """Store discounted sums of random cumulants from states of a game too large to enumerate.
 
@@ -198,6 +205,8 @@ def sample_world(
             acts. The run decides the goal and the observation in PuddleWorld, and the limit of
             steps in every compiled environment.
         epsilon: Share of random actions of a run's agent.
+        jobs: Number of processes for an environment of Gymnasium.
+        executor: As in ``sample_to_store``; None is the processes of ``jobs``.
 
     Returns:
         The run's measurements as JSON values. ``noise_floor``, ``energy_captured`` and
@@ -207,6 +216,7 @@ def sample_world(
     """
     require_place(out)
     require_interval("epsilon", epsilon, "[0, 1]")
+    require_positive("jobs", jobs)
     config = AgentConfig(environment=env)
     follow: Any = None
     about: dict[str, Any] = {"game": env}
@@ -215,16 +225,20 @@ def sample_world(
         about |= {"policy": "agent", "agent": agent, "epsilon": epsilon}
     about |= describe_environment(config)
     environment: Any = load_compiled_environment(config)
-    on_host = environment is None
+    on_host, alone = environment is None, jobs == 1 and executor is None
+    expected = "one job and no executor for a compiled environment, which uses all cores"
+    require(on_host or alone, expected, env)
     if on_host:
-        environment = _as_agents_see(make_environment(env), env)
-        follow = None if follow is None else _on_host(follow, environment.action_space)
+        environment = functools.partial(_make_as_agents_see, env)
+        follow = None if follow is None else _on_host(follow, environment().action_space)
     elif follow is not None:
         about["max_episode_steps"] = config.max_episode_steps
     began = time.perf_counter()
-    store, computed = sample_to_store(
-        out, environment, sampling, policy=follow, about=about, progress=progress_bar
-    )
+    options: dict[str, Any] = {"policy": follow, "about": about, "progress": progress_bar}
+    with contextlib.ExitStack() as stack:
+        if executor is None and jobs > 1:
+            executor = stack.enter_context(local_pool(jobs))
+        store, computed = sample_to_store(out, environment, sampling, executor=executor, **options)
     seconds = time.perf_counter() - began
     truth = load_truth(out)
     assert truth.error is not None
@@ -267,8 +281,9 @@ def _agent_policy(run: Path, env: str, epsilon: float) -> tuple[AgentConfig, Jax
     return config, lambda key, seen: agent.act(params, seen[None], share, key)[0], digest
 
 
-def _as_agents_see(environment: Any, name: str) -> Any:
-    """Return an environment of Gymnasium with what agents see of it, such as scaled numbers."""
+def _make_as_agents_see(name: str) -> Any:
+    """Make an environment of Gymnasium with what agents see of it, such as scaled numbers."""
+    environment = make_environment(name)
     space: Any = getattr(environment, "observation_space", None)
     require(space is not None, "an environment of JAX or Gymnasium", name)
     mapped: Any = map_observations(space, name)

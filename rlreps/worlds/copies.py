@@ -210,6 +210,16 @@ def _spelled(key: Hashable) -> str:
     return repr(key)
 
 
+def take_first_steps(environment: gymnasium.Env[Any, Any], seed: int, action: Any) -> None:
+    """Take the steps in which wrappers and environments set attributes for good.
+
+    ``gymnasium.make`` adds a wrapper that checks the first two steps.
+    """
+    for _ in range(2):
+        environment.reset(seed=seed)
+        environment.step(action)
+
+
 def state_copies(
     env: Any,
     save: Callable[[Any], Any] | None = None,

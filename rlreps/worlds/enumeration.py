@@ -26,7 +26,13 @@ from rlreps.files import read_archive, write_archive
 from rlreps.numerics import as_real
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
-from rlreps.worlds.copies import COUNTERS, OwnCopies, StateCopies, state_copies
+from rlreps.worlds.copies import (
+    COUNTERS,
+    OwnCopies,
+    StateCopies,
+    state_copies,
+    take_first_steps,
+)
 
 _MOST_CHECKED = 5_000
 """Largest number of outcomes that are computed again; fewer pairs of states and actions repeat."""
@@ -115,9 +121,7 @@ def enumerate_states(
     actions = int(getattr(env.action_space, "n", 0))
     require(actions >= 1, "an environment with discrete actions", str(env.action_space))
     with own_code("an environment that can be reset and stepped"):
-        # Wrappers and environments may set attributes in their first steps.
-        env.reset(seed=int(seeds[0]))
-        env.step(env.action_space.start)
+        take_first_steps(env, int(seeds[0]), env.action_space.start)
         env.reset(seed=int(seeds[0]))
         copies = state_copies(env, save, restore, key, counters=counters, constant=constant)
         search = _Search(env, observe, coordinates, copies, most_states, horizon is not None)

@@ -22,7 +22,13 @@ from rlreps.successor.fitting.recording import Policy
 from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.measure.settings import RolloutSettings
 from rlreps.successor.truth.stored_subspace import Progress, no_progress
-from rlreps.worlds.copies import OwnCopies, StateCopies, digest_of_key, state_copies
+from rlreps.worlds.copies import (
+    OwnCopies,
+    StateCopies,
+    digest_of_key,
+    state_copies,
+    take_first_steps,
+)
 from rlreps.worlds.settings import StateSampling
 
 _TRIED, _STEPS = 16, 8
@@ -76,10 +82,8 @@ class SavedStates:
         self._environment, self._policy, self._seed = environment, policy, seed
         self._alike = frozenset(sampling.counters)
         with own_code("an environment and a policy that take steps"):
-            # Wrappers and environments may set attributes in their first steps.
             environment.action_space.seed(seed)
-            environment.reset(seed=seed)
-            environment.step(environment.action_space.sample())
+            take_first_steps(environment, seed, environment.action_space.sample())
             seen = self._seen(environment.reset(seed=seed)[0])
             self._copies = state_copies(environment, save, restore)
             saved = self._copies.save(environment)
@@ -96,7 +100,7 @@ class SavedStates:
                 "the environment keeps a part of its state, or of its random numbers, where copies "
                 "do not reach, and rollouts may not start in their state",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.observations = np.stack([each.observation for each in self._visits])
 

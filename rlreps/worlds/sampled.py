@@ -7,7 +7,11 @@ after it; time limits end no rollout.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +27,11 @@ from rlreps.cumulants import IndicatorParams, RandomNetwork
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import as_inputs, bytes_of, jit, seed_key, usable_cores
+from rlreps.runs.workers import map_names
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.measure.chains import environment_chain
 from rlreps.successor.measure.monte_carlo import RowSampler
+from rlreps.successor.measure.rows import RowEstimates, RowEstimator
 from rlreps.successor.measure.settings import ROLLOUTS_PER_BLOCK
 from rlreps.successor.truth.save_matrix import check_settings, create_matrix
 from rlreps.successor.truth.states import CUMULANT_SUMS
@@ -45,13 +51,14 @@ _VISITS, _CUMULANTS = 2**32 - 1, 2**32 - 2
 
 def sample_to_store(
     path: str | Path,
-    environment: Environment | gymnasium.Env[Any, Any],
+    environment: Environment | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]],
     sampling: StateSampling | None = None,
     *,
     policy: JaxPolicy | Policy | None = None,
     save: Callable[[Any], Any] | None = None,
     restore: Callable[[Any, Any], object] | None = None,
     about: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
     progress: Progress = no_progress,
 ) -> tuple[MatrixStore, int]:
     """Draw states that a policy visits, and store discounted sums of cumulants from each.
@@ -67,7 +74,7 @@ def sample_to_store(
         path: A folder that is new or empty, or holds the same truth, complete or not.
         environment: Any compiled environment: PuddleWorld, ``world.environment()``, gymnax, or one
             of your own. Or one of Gymnasium whose state can be saved, with an observation in one
-            array; it runs on one core.
+            array, or a function that makes it; it runs on one core.
         sampling: The states, cumulants and rollouts; None is the default.
         policy: (key, observation) → action, which visits states and follows rollouts; in an
             environment of Gymnasium (observation, generator) → action. None is uniformly random.
@@ -75,6 +82,8 @@ def sample_to_store(
             generators do not belong to a state.
         restore: (environment, state) → nothing; puts it into a saved state.
         about: More settings to record, such as the name of the environment; as in ``save_matrix``.
+        executor: Where to compute blocks of a function's environment of Gymnasium, which this
+            process writes. Each worker makes the environment and visits the same states first.
         progress: Shows the progress of the rollouts.
 
     Returns:
@@ -87,22 +96,12 @@ def sample_to_store(
     """
     check_settings(about or {})
     sampling = StateSampling() if sampling is None else sampling
-    states: SavedStates | _CompiledStates
-    if isinstance(environment, gymnasium.Env):
-        follow: Any = policy
-        states = SavedStates(
-            environment, sampling, policy=follow, save=save, restore=restore, progress=progress
-        )
-    else:
-        states = _CompiledStates(environment, sampling, policy)
-    observations = states.observations
-    # The option decides how keys turn into bits; a user's own setting must not change them.
-    with jax.threefry_partitionable(True):
-        family = with_sizes(sampling.cumulants, num_inputs=max(1, observations[0].size))
-        flat = jax.vmap(_flat)(jnp.asarray(observations))
-        params = _draw_cumulants(family, sampling, flat)
-    sampler = states.sampler(sampling, lambda seen: family.apply(params, _flat(seen)))
-    observations = as_observations(observations)
+    made = callable(environment) and not isinstance(environment, Environment)
+    expected = "a function that makes an environment of Gymnasium, for an executor"
+    require(made or executor is None, expected, environment)
+    make = functools.partial(_sampler, environment, sampling, policy, save, restore)
+    sampler, seen = make(progress)
+    observations = as_observations(seen)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
     store = create_matrix(
         path,
@@ -125,14 +124,81 @@ def sample_to_store(
     )
     blocks = {index: range(*store.matrix.block_range(index)) for index in store.missing_blocks()}
     missing = sum(map(len, blocks.values()))
+    found = _in_turn(sampler, blocks)
+    if executor is not None:
+        found = map_names(_Worker(make, seen, blocks), blocks, executor)
     with (
-        contextlib.closing(sampler.row_blocks([*blocks.values()])) as parts,
+        contextlib.closing(found) as parts,
         progress("rollouts", total=missing, unit="states") as advance,
     ):
-        for index, part in zip(blocks, parts, strict=True):
+        for index, part in parts:
             store.write_block(index, part)
             advance(len(blocks[index]))
     return store.matrix, missing
+
+
+def _sampler(
+    environment: Any,
+    sampling: StateSampling,
+    policy: Any,
+    save: Callable[[Any], Any] | None,
+    restore: Callable[[Any, Any], object] | None,
+    progress: Progress,
+) -> tuple[RowEstimator, npt.NDArray[Any]]:
+    """Return the estimator of the sums of the states that a policy visits, and what is seen there.
+
+    Arguments are those of ``sample_to_store``.
+    """
+    states: SavedStates | _CompiledStates
+    if callable(environment) and not isinstance(environment, Environment):
+        with own_code("a function that makes an environment"):
+            environment = environment()
+    if isinstance(environment, gymnasium.Env):
+        states = SavedStates(
+            environment, sampling, policy=policy, save=save, restore=restore, progress=progress
+        )
+    else:
+        states = _CompiledStates(environment, sampling, policy)
+    observations = states.observations
+    # The option decides how keys turn into bits; a user's own setting must not change them.
+    with jax.threefry_partitionable(True):
+        family = with_sizes(sampling.cumulants, num_inputs=max(1, observations[0].size))
+        flat = jax.vmap(_flat)(jnp.asarray(observations))
+        params = _draw_cumulants(family, sampling, flat)
+    return states.sampler(sampling, lambda seen: family.apply(params, _flat(seen))), observations
+
+
+def _in_turn(
+    sampler: RowEstimator, blocks: Mapping[int, range]
+) -> Generator[tuple[int, RowEstimates]]:
+    """Yield the index and the rows of each block."""
+    with contextlib.closing(sampler.row_blocks([*blocks.values()])) as found:
+        yield from zip(blocks, found, strict=True)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Held where an environment takes steps: workers may be threads of one process."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Worker:
+    """Computes blocks elsewhere; what was made for the first block serves the others."""
+
+    make: Callable[[Progress], tuple[RowEstimator, npt.NDArray[Any]]]
+    observations: npt.NDArray[Any]
+    blocks: Mapping[int, range]
+
+    @functools.cached_property
+    def sampler(self) -> RowEstimator:
+        with warnings.catch_warnings(action="ignore"):  # The first process has warned.
+            sampler, observations = self.make(no_progress)
+        same = np.array_equal(observations, self.observations)
+        require(same, "an environment that visits the same states in each worker", "other states")
+        return sampler
+
+    def __call__(self, index: int) -> RowEstimates:
+        with _ONE_AT_A_TIME:
+            return self.sampler.estimates(self.blocks[index])
 
 
 class _CompiledStates:

@@ -321,6 +321,7 @@ COUNTED = np.arange(3, dtype=np.float32)
         (spaces.Box(-LARGEST, LARGEST, dtype=np.float64), np.array([2.0]), [2.0]),
         # Single precision would round 0.2 at this offset to 0.
         (spaces.Box(5e6, 5e6 + 1.0, (1,), np.float64), np.array([5e6 + 0.2]), [0.2]),
+        (spaces.Box(0, 1, (3,), np.bool_), np.array([True, False, True]), [1.0, 0.0, 1.0]),
         # Numbers become unit vectors, whatever the first is.
         (spaces.Discrete(3, start=-1), 1, [0.0, 0.0, 1.0]),
         # Arrays with one long axis are vectors.

@@ -83,7 +83,8 @@ def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
     [
         ("step_size =", "expected TOML, got"),
         ("goal = " + 9999 * "[", r"expected TOML, got .* \(maximum recursion"),
-        ("goal." + 2000 * "a." + "a = 1", r"expected TOML, got .* \(too many levels\)"),
+        # Python 3.13 reads so many levels.
+        ("goal." + 2000 * "a." + "a = 1", r"\(too many levels\)|goal to be .* got {'a': {'a'"),
         (
             'observation = {name = "code", colour = 3}',
             "observation code .size, bins, seed., got 'c",

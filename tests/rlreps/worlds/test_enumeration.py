@@ -141,7 +141,7 @@ def test_an_interrupted_search_continues_from_its_file(tmp_path, monkeypatch):
     assert not path.exists()
     assert world.digest == whole.digest
     # One step before the search, one to each of four states in the file, and all from two others.
-    assert Counted.taken == 1 + 4 + 2 * 3
+    assert Counted.taken == 2 + 4 + 2 * 3
     Counted.taken, Counted.most = 0, 10
     with pytest.raises(KeyboardInterrupt):
         World.enumerate(Counted(), resume=path)
@@ -185,6 +185,10 @@ def test_equal_names_in_a_wrapper_and_in_its_game_are_two_attributes():
     assert World.enumerate(Memory(Corridor())).num_states == 4 * 6
     with pytest.raises(InputError, match="which differs in place when"):
         World.enumerate(Memory(Noisy(noise="place")), most_states=50)
+
+
+def test_what_the_first_steps_leave_behind_tells_no_states_apart(remembering):
+    assert World.enumerate(remembering(Corridor())).num_states == 6
 
 
 def test_coordinates_are_copied_from_arrays_that_the_game_changes_in_place():

@@ -1,8 +1,10 @@
 """Rollouts of Gymnasium's saved states, against tables of the same games."""
 
 import dataclasses
+import itertools
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from shlex import split as words
 
 import gymnasium
@@ -30,6 +32,7 @@ SMALL = StateSampling(
     cumulants=RandomFourier(length_scale=1.0),
 )
 LAKE = 16
+THREAD = ThreadPoolExecutor(1)
 
 
 class OneHot(gymnasium.ObservationWrapper):
@@ -99,6 +102,17 @@ def test_sampling_again_gives_the_same_bits_and_other_rollouts_are_others(sample
     start = np.asarray(first.apply(params, jnp.asarray(again.observations)))
     # 39 of its 40 terms are those of the sum with the start.
     np.testing.assert_allclose(start + 0.8 * again.estimates.rows, one.rows, atol=0.01)
+
+
+def test_workers_that_make_the_environment_compute_the_same_bits(monkeypatch, sample):
+    monkeypatch.setattr(sampled, "_BLOCK_ROWS", 3)
+    few, expected = dataclasses.replace(SMALL, rollouts=4), None
+    for make, workers in ((Lake(), None), (Lake, ThreadPoolExecutor(2))):
+        found = sample(make, few, policy=mostly_down_and_right, executor=workers).estimates
+        expected = expected or found
+        assert found.rows.tobytes() == expected.rows.tobytes()
+        assert found.half_difference.tobytes() == expected.half_difference.tobytes()
+    workers.shutdown()
 
 
 class Walk(gymnasium.Env):
@@ -278,6 +292,21 @@ def test_a_warning_tells_that_copies_do_not_reach_the_state(sample, tmp_path):
     assert len(sample(Elsewhere(), dataclasses.replace(few, states=7), **given).observations)
 
 
+class Made(Walk):
+    """Starts in another place each time that it is made."""
+
+    of_seed = staticmethod(np.random.default_rng)
+    made = itertools.count()
+
+    def __init__(self):
+        self.first = next(Made.made)
+
+    def reset(self, **options):
+        super().reset(**options)
+        self.place = 3 + self.first % 2
+        return np.array([self.place], np.float32), {}
+
+
 class Refusing(Walk):
     of_seed = staticmethod(np.random.default_rng)
 
@@ -300,13 +329,26 @@ class Refusing(Walk):
             "runs for 6 steps from every state, got one that is truncated after 5",
         ),
         (lambda: gymnasium.make("Blackjack-v1"), {}, {}, "FlattenObservation.*got 'a tuple'"),
+        (Lake, {}, {"executor": THREAD}, "a function that makes an environment of Gymnasium"),
+        (
+            lambda: Made,
+            {"states": 5},
+            {"executor": THREAD},
+            "an environment that visits the same states in each worker",
+        ),
     ],
-    ids=["states", "memory", "copies", "save", "policy", "limit", "tuple"],
+    ids=["states", "memory", "copies", "save", "policy", "limit", "tuple", "made", "workers"],
 )
 def test_sampling_refuses_what_does_not_fit(tmp_path, environment, changes, options, said):
     sampling = dataclasses.replace(SMALL, rollouts=2, **changes)
     with pytest.raises(InputError, match=said):
         sample_to_store(tmp_path, environment(), sampling, **options)
+
+
+def test_what_the_first_steps_leave_behind_tells_no_states_apart(tmp_path, remembering):
+    sampling = dataclasses.replace(SMALL, rollouts=2, states=12)
+    with pytest.raises(InputError, match="12 distinct states among 720 visits, got 11"):
+        sample_to_store(tmp_path, remembering(Lake()), sampling)
 
 
 @pytest.mark.integration
@@ -318,7 +360,7 @@ def test_worlds_sample_takes_games_of_gymnasium_and_an_agent_s_policy(tmp_path, 
     lake = (
         f"worlds sample --env FrozenLake-v1 --states 5 --tasks 8 --rollouts 2 --out {tmp_path}/lake"
     )
-    main(words(lake))
+    main(words(f"{lake} --jobs 2"))
     told = json.loads(capsys.readouterr().out)
     assert (told["states"], told["transitions"]) == (5, None)
     for policy in ("uniform", run):

@@ -156,6 +156,8 @@ def test_worlds_sample_stores_a_truth_and_refuses_a_game_of_dm_env(tmp_path, cap
     matrix = np.asarray(truth.matrix)
     leading = np.linalg.svd(matrix - matrix.mean(axis=0))[0][:, :8]
     assert missed == pytest.approx(1.0 - np.square(basis.T @ leading).sum() / 8, abs=1e-3)
+    said = refused(*words(f"worlds sample --env world:{file} --out {tmp_path}/two --jobs 2"))
+    assert "one job and no executor for a compiled environment, which uses all cores" in said
     named = "dm_env:rlreps.envs:PuddleWorldDmEnv"
     said = refused("worlds", "sample", "--env", named, "--out", str(tmp_path / "other"))
     assert said == f"expected an environment of JAX or Gymnasium, got {named!r}"
