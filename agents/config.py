@@ -75,7 +75,7 @@ class AgentConfig:
         num_seeds: Number of agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
     """
 
-    environment: str = "puddle-world"
+    environment: str = PUDDLE_WORLD
     observation: Observation = dataclasses.field(default=Position())
     goal: tuple[float, float, float] | None = None
     encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))

@@ -79,9 +79,9 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={_STATIC: True})
 
 
-def leaf(default: Any = dataclasses.MISSING) -> Any:
+def leaf() -> Any:
     """Declare a field that is a pytree of arrays, or a configurable with numbers of its own."""
-    return dataclasses.field(default=default, metadata={_LEAF: True})
+    return dataclasses.field(metadata={_LEAF: True})
 
 
 def configurable(cls: type[T]) -> type[T]:

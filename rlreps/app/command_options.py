@@ -70,7 +70,7 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
 
     def run(self: Any) -> None:
         executor = None if self.executor is None else executor_named(self.executor)
-        places: dict[str, Any] = {"jobs": self.jobs, "executor": executor}
+        places: dict[str, Any] = {"devices": None, "jobs": self.jobs, "executor": executor}
         given = {} if is_job else {name: place for name, place in places.items() if name in taken}
         found = make(**{name: getattr(self, name) for name, *_ in own}, **given)
         if isinstance(found, Job):

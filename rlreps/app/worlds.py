@@ -31,7 +31,6 @@ from rlreps.files import require_output
 from rlreps.numerics import digest_of_leaves
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.progress import progress_bar
 from rlreps.runs.workers import local_pool
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.truth.released import load as load_truth
@@ -93,7 +92,7 @@ def build_world(
         require_output(out, file=True)
         require(out.suffix == ".npz", "a file that ends in .npz", str(out))
     path = cached(world, seed, view) if out is None else out
-    made = build(world, seed=seed, view=view, any_version=any_version, progress=progress_bar)
+    made = build(world, seed=seed, view=view, any_version=any_version)
     path.parent.mkdir(parents=True, exist_ok=True)
     return {"path": str(made.save(path)), **describe(made)}
 
@@ -109,9 +108,9 @@ def describe_world(
         view: What an agent sees of MiniGrid.
         discount: γ of values, of the horizon and of the successor measure.
     """
-    found = load(world, seed=seed, view=view, progress=progress_bar)
+    found = load(world, seed=seed, view=view)
     described = describe(found)
-    truth = found.truth(discount=discount, progress=progress_bar)
+    truth = found.truth(discount=discount)
     horizon = None if found.next_states is None else found.effective_horizon(discount)
     return {
         **described,
@@ -172,7 +171,7 @@ def save_truth(
         centring: Which means are subtracted when the store is read.
     """
     require_place(out)
-    found = load(world, seed=seed, view=view, progress=progress_bar)
+    found = load(world, seed=seed, view=view)
     options: dict[str, Any] = {"discount": discount, "terminal": terminal, "centring": centring}
     if policy == "optimal":
         options["policy"] = epsilon_greedy(found.optimal_action_values(discount), epsilon)
@@ -234,11 +233,12 @@ def sample_world(
     elif follow is not None:
         about["max_episode_steps"] = config.max_episode_steps
     began = time.perf_counter()
-    options: dict[str, Any] = {"policy": follow, "about": about, "progress": progress_bar}
     with contextlib.ExitStack() as stack:
         if executor is None and jobs > 1:
             executor = stack.enter_context(local_pool(jobs))
-        store, computed = sample_to_store(out, environment, sampling, executor=executor, **options)
+        store, computed = sample_to_store(
+            out, environment, sampling, policy=follow, about=about, executor=executor
+        )
     seconds = time.perf_counter() - began
     truth = load_truth(out)
     assert truth.error is not None

@@ -93,14 +93,14 @@ def at_least(count: int | None, parts: Parts, *, of: int = 0) -> Verdict:
     return Verdict(holds if total else None, words)
 
 
-def all_of(parts: Parts, *, of: int = 0) -> Verdict:
+def all_of(parts: Parts) -> Verdict:
     """Judge that all statements hold, as ``at_least`` does. Without statements: cannot be told."""
-    return at_least(None, parts, of=of)
+    return at_least(None, parts)
 
 
-def any_of(parts: Parts, *, of: int = 0) -> Verdict:
+def any_of(parts: Parts) -> Verdict:
     """Judge that at least one statement holds, as ``at_least`` does."""
-    return at_least(1, parts, of=of)
+    return at_least(1, parts)
 
 
 def judge_interval(low: float, high: float, effect: float) -> bool | None:

@@ -24,7 +24,7 @@ from rlreps.errors import (
 )
 from rlreps.files import read_archive, write_archive
 from rlreps.numerics import as_real
-from rlreps.successor.truth.stored_subspace import Progress, no_progress
+from rlreps.runs.progress import progress_bar
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds.copies import (
     COUNTERS,
@@ -69,7 +69,6 @@ def enumerate_states(
     check: bool = True,
     resume: str | Path | None = None,
     name: str = "",
-    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Find every state that actions reach from the first states of some seeds.
 
@@ -98,7 +97,6 @@ def enumerate_states(
             exists, the search continues: it takes one action for each state in the file. It must
             have the same name, seeds, counters and horizon; the other options are not compared.
         name: Name of the game, for ``World.about``.
-        progress: Shows the number of states.
 
     Returns:
         The arguments of ``World.from_arrays``.
@@ -138,7 +136,8 @@ def enumerate_states(
     }
     columns, rewards = ([], []) if resume is None else _read_outcomes(Path(resume), made)
     depth, saved = [0] * len(search.states), time.monotonic()
-    with progress(f"states of {name or env}", total=most_states, unit="states") as advance:
+    title = f"states of {name or env}"
+    with progress_bar(title, total=most_states, unit="states", after=2.0) as advance:
         for index in itertools.count():
             if index >= len(search.states):
                 break

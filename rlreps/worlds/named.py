@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from rlreps.errors import InputError, require, require_choice, require_positive
 from rlreps.runs.machine import cache_folder
-from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.arenas import estimate_arena
 from rlreps.worlds.from_gymnax import gymnax_environment
 from rlreps.worlds.world import World
@@ -46,16 +45,16 @@ class Named:
         package: The package whose version decides what it is; "rlreps" for our own.
         extra: The extra of rlreps that installs the package; empty if it is always installed.
         game: The game in the package.
-        build: (game, seed, view, progress) → the world.
+        build: (game, seed, view) → the world.
     """
 
     package: str
     extra: str
     game: str
-    build: Callable[[str, int, View, Progress], World]
+    build: Callable[[str, int, View], World]
 
 
-def _minigrid(game: str, seed: int, view: View, progress: Progress) -> World:
+def _minigrid(game: str, seed: int, view: View) -> World:
     """Enumerate a game of MiniGrid; success pays 1, however late."""
     from minigrid.core import world_object  # Registers the games.
 
@@ -86,7 +85,6 @@ def _minigrid(game: str, seed: int, view: View, progress: Progress) -> World:
         constant=(world_object.Wall, world_object.Goal, world_object.Lava, world_object.Floor),
         names=("column", "row", "direction", "phase"),
         name=game,
-        progress=progress,
     )
     directions = ["facing right", "facing down", "facing left", "facing up"]
     return _told(world, values={"direction": directions, "phase": list(phases)})
@@ -110,8 +108,8 @@ def codes_of(inner: Any) -> npt.NDArray[np.uint8]:
     return np.asarray(codes, np.uint8)
 
 
-def _toy_text(game: str, seed: int, view: View, progress: Progress) -> World:
-    del seed, view, progress
+def _toy_text(game: str, seed: int, view: View) -> World:
+    del seed, view
     name, *options = game.split(":")
     name = newest(name)
     changed = dict(option.split("=") for option in options)
@@ -156,7 +154,7 @@ class _JaxGame(gymnasium.Env[Any, Any]):
         return seen, float(taken.reward), bool(taken.terminated), False, {}
 
 
-def _gymnax(game: str, seed: int, view: View, progress: Progress) -> World:
+def _gymnax(game: str, seed: int, view: View) -> World:
     """Enumerate a game of gymnax; states differ in positions, not in time or returns so far."""
     del view
     fields = _GYMNAX_FIELDS[game.split(":")[1]]
@@ -177,7 +175,6 @@ def _gymnax(game: str, seed: int, view: View, progress: Progress) -> World:
         coordinates=lambda env: positions(env.state),
         names=[f"{fields[0]} {i}" for i in range(2)] if len(fields) == 1 else fields,
         name=game,
-        progress=progress,
     )
     # Catch draws uniformly: the seeds find the first states, and tell nothing of their chances.
     first = world.start > 0.0
@@ -191,7 +188,7 @@ _GYMNAX_FIELDS = {
 }
 
 
-def _atari(game: str, seed: int, view: View, progress: Progress) -> World:
+def _atari(game: str, seed: int, view: View) -> World:
     """Enumerate the first steps of a game of Atari, as grey pictures of half size."""
     import ale_py
 
@@ -217,13 +214,12 @@ def _atari(game: str, seed: int, view: View, progress: Progress) -> World:
         observe=lambda _: inner.ale.getScreenGrayscale()[::2, ::2, None],
         horizon=int(horizon),
         name=game,
-        progress=progress,
     )
 
 
-def _maze(game: str, seed: int, view: View, progress: Progress) -> World:
+def _maze(game: str, seed: int, view: View) -> World:
     """Make a maze of 20 x 20 cells; reaching a disc pays 1 and ends."""
-    del view, progress
+    del view
     return estimate_arena(game, _BINS, seed=seed, goal=_GOAL)
 
 
@@ -291,7 +287,6 @@ def build(
     seed: int = 0,
     view: View = "image",
     any_version: bool = False,
-    progress: Progress = no_progress,
 ) -> World:
     """Build a world from the installed package.
 
@@ -300,7 +295,6 @@ def build(
         seed: Seed of the reset, which decides a layout that is drawn.
         view: What an agent sees of MiniGrid.
         any_version: Whether to accept other rules than the published ones.
-        progress: Shows the number of states.
 
     Raises:
         InputError: For an unknown name, a package that is not installed, or a version of it whose
@@ -310,7 +304,7 @@ def build(
     began = time.perf_counter()
     version = _version(entry, name)
     world = _told(
-        entry.build(entry.game, seed, view, progress),
+        entry.build(entry.game, seed, view),
         world=name,
         package=f"{entry.package} {version}",
         seed=seed,
@@ -337,7 +331,6 @@ def load(
     seed: int = 0,
     view: View = "image",
     any_version: bool = False,
-    progress: Progress = no_progress,
 ) -> World:
     """Load a world by name, or from a file; a world that is not in the cache is built.
 
@@ -350,7 +343,6 @@ def load(
         seed: As for ``build``.
         view: As for ``build``.
         any_version: As for ``build``.
-        progress: As for ``build``.
 
     Raises:
         InputError: For an unknown name, a package that is not installed, a damaged file, or
@@ -362,7 +354,7 @@ def load(
     if path.is_file():
         found = World.load(path)
         return found if any_version else _of_known_rules(found, str(name), seed)
-    world = build(str(name), seed=seed, view=view, any_version=any_version, progress=progress)
+    world = build(str(name), seed=seed, view=view, any_version=any_version)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         world.save(path)

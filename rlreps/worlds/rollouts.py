@@ -18,10 +18,10 @@ from jax import Array
 
 from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import as_real, jit, matmul
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.recording import Policy
 from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.measure.settings import RolloutSettings
-from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.copies import (
     OwnCopies,
     StateCopies,
@@ -60,7 +60,6 @@ class SavedStates:
         policy: Policy | None = None,
         save: Callable[[Any], Any] | None = None,
         restore: Callable[[Any, Any], object] | None = None,
-        progress: Progress = no_progress,
     ) -> None:
         """Draw distinct states, uniformly from those in which the policy acts.
 
@@ -70,7 +69,6 @@ class SavedStates:
             policy: (observation, generator) → action; None draws from the action space.
             save: Environment → its state; None copies all attributes.
             restore: (environment, state) → nothing; puts the environment into a saved state.
-            progress: Shows the number of distinct states that have been visited.
 
         Raises:
             InputError: For too few distinct states, an environment that cannot be copied, or more
@@ -90,7 +88,7 @@ class SavedStates:
             size = 3 * seen.nbytes + (len(saved) if isinstance(saved, bytes) else 0)
             require_memory(f"{sampling.states:,} saved states", sampling.states * size)
             most = sampling.most_distinct
-            with progress("visits", total=most, unit="distinct states") as advance:
+            with progress_bar("visits", total=most, unit="distinct states", after=2.0) as advance:
                 self._visits = self._walk(seen, sampling, advance)
             whole = state_copies(environment, save, restore, counters=(), random=True)
             repeated = self._repeat(whole)

@@ -27,6 +27,7 @@ from rlreps.cumulants import IndicatorParams, RandomNetwork
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import as_inputs, bytes_of, jit, seed_key, usable_cores
+from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_names
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
 from rlreps.successor.measure.chains import environment_chain
@@ -36,7 +37,6 @@ from rlreps.successor.measure.settings import ROLLOUTS_PER_BLOCK
 from rlreps.successor.truth.save_matrix import check_settings, create_matrix
 from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.worlds.rollouts import SavedStates
 from rlreps.worlds.settings import StateSampling
 from rlreps.worlds.tables import as_observations
@@ -59,7 +59,6 @@ def sample_to_store(
     restore: Callable[[Any, Any], object] | None = None,
     about: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
-    progress: Progress = no_progress,
 ) -> tuple[MatrixStore, int]:
     """Draw states that a policy visits, and store discounted sums of cumulants from each.
 
@@ -84,7 +83,6 @@ def sample_to_store(
         about: More settings to record, such as the name of the environment; as in ``save_matrix``.
         executor: Where to compute blocks of a function's environment of Gymnasium, which this
             process writes. Each worker makes the environment and visits the same states first.
-        progress: Shows the progress of the rollouts.
 
     Returns:
         The store, and the number of states that were missing from it.
@@ -100,7 +98,7 @@ def sample_to_store(
     expected = "a function that makes an environment of Gymnasium, for an executor"
     require(made or executor is None, expected, environment)
     make = functools.partial(_sampler, environment, sampling, policy, save, restore)
-    sampler, seen = make(progress)
+    sampler, seen = make()
     observations = as_observations(seen)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
     store = create_matrix(
@@ -129,7 +127,7 @@ def sample_to_store(
         found = map_names(_Worker(make, seen, blocks), blocks, executor)
     with (
         contextlib.closing(found) as parts,
-        progress("rollouts", total=missing, unit="states") as advance,
+        progress_bar("rollouts", total=missing, unit="states", after=2.0) as advance,
     ):
         for index, part in parts:
             store.write_block(index, part)
@@ -143,7 +141,6 @@ def _sampler(
     policy: Any,
     save: Callable[[Any], Any] | None,
     restore: Callable[[Any, Any], object] | None,
-    progress: Progress,
 ) -> tuple[RowEstimator, npt.NDArray[Any]]:
     """Return the estimator of the sums of the states that a policy visits, and what is seen there.
 
@@ -154,9 +151,7 @@ def _sampler(
         with own_code("a function that makes an environment"):
             environment = environment()
     if isinstance(environment, gymnasium.Env):
-        states = SavedStates(
-            environment, sampling, policy=policy, save=save, restore=restore, progress=progress
-        )
+        states = SavedStates(environment, sampling, policy=policy, save=save, restore=restore)
     else:
         states = _CompiledStates(environment, sampling, policy)
     observations = states.observations
@@ -184,14 +179,15 @@ _ONE_AT_A_TIME = threading.Lock()
 class _Worker:
     """Computes blocks elsewhere; what was made for the first block serves the others."""
 
-    make: Callable[[Progress], tuple[RowEstimator, npt.NDArray[Any]]]
+    make: Callable[[], tuple[RowEstimator, npt.NDArray[Any]]]
     observations: npt.NDArray[Any]
     blocks: Mapping[int, range]
 
     @functools.cached_property
     def sampler(self) -> RowEstimator:
-        with warnings.catch_warnings(action="ignore"):  # The first process has warned.
-            sampler, observations = self.make(no_progress)
+        # The first process has shown its progress, and warned.
+        with hidden(), warnings.catch_warnings(action="ignore"):
+            sampler, observations = self.make()
         same = np.array_equal(observations, self.observations)
         require(same, "an environment that visits the same states in each worker", "other states")
         return sampler

@@ -11,11 +11,11 @@ import scipy.sparse.linalg
 from jax import Array
 
 from rlreps.errors import require, require_choice, require_interval, require_memory
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import Centring, PrincipalSubspace, centre_in_place
 from rlreps.subspace.products import Products, orthonormalise
 from rlreps.subspace.svd import Decomposition, ExactSVD, RandomizedSVD
 from rlreps.successor.measure.methods import CENTRED_ON_READING
-from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import DoubleArray
 
 MOST_DENSE = 1_000
@@ -97,8 +97,8 @@ class SuccessorSolver:
 class SolvedProducts(Products):
     """Products with Ψ less its means, from two triangular solves for each column of a panel."""
 
-    def __init__(self, solver: SuccessorSolver, centring: Centring, progress: Progress) -> None:
-        self._solver, self._centring, self._progress = solver, centring, progress
+    def __init__(self, solver: SuccessorSolver, centring: Centring) -> None:
+        self._solver, self._centring = solver, centring
         self.shape = (solver.num_states, solver.num_states)
         self.dtype = np.dtype(np.float64)
 
@@ -106,7 +106,7 @@ class SolvedProducts(Products):
     def total_energy(self) -> float:
         """Squared Frobenius norm, from every column."""
         states, energy = self.shape[0], 0.0
-        with self._progress("norm of Ψ", total=states, unit="columns") as advance:
+        with progress_bar("norm of Ψ", total=states, unit="columns", after=2.0) as advance:
             for first in range(0, states, _BLOCK_COLUMNS):
                 count = min(_BLOCK_COLUMNS, states - first)
                 unit = np.zeros((states, count))
@@ -151,7 +151,6 @@ def solve_truth(
     solver: SuccessorSolver,
     centring: Centring = "columns",
     decomposition: Decomposition | None = None,
-    progress: Progress = no_progress,
 ) -> tuple[Array | None, PrincipalSubspace]:
     """Centre and decompose a successor measure.
 
@@ -159,7 +158,6 @@ def solve_truth(
         solver: The measure.
         centring: Which means are subtracted.
         decomposition: How to compute the subspace; None is exact up to ``MOST_DENSE`` states.
-        progress: Shows the progress of the products.
 
     Returns:
         The centred matrix, None beyond ``MOST_HELD`` states, and its principal subspace.
@@ -175,6 +173,6 @@ def solve_truth(
     if matrix is not None and isinstance(decomposition, ExactSVD):
         principal = decomposition.decompose(matrix)
     else:
-        principal = decomposition.decompose(SolvedProducts(solver, centring, progress))
+        principal = decomposition.decompose(SolvedProducts(solver, centring))
     held = None if matrix is None or states > MOST_HELD else jnp.asarray(matrix, jnp.float32)
     return held, principal

@@ -20,7 +20,6 @@ from rlreps.successor.measure.grids import BoxGrid
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.save_matrix import save_matrix
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.successor.truth.stored_subspace import Progress, no_progress
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds import planning
 from rlreps.worlds.enumeration import enumerate_states
@@ -356,7 +355,6 @@ class World:
         terminal: Literal["leave", "absorb"] = "leave",
         centring: Centring = "columns",
         decomposition: Decomposition | None = None,
-        progress: Progress = no_progress,
     ) -> GroundTruth:
         """Compute the successor measure of a policy, exact for the table, and its subspace.
 
@@ -371,7 +369,6 @@ class World:
             centring: Which means to subtract.
             decomposition: How to compute the subspace; by default exactly up to 1,000 states, and
                 beyond by randomised iteration on products with Ψ, with a bound on its error.
-            progress: Shows the progress of the products.
 
         Returns:
             The truth, whose ``observations`` are the world's. Up to 4,000 states, ``matrix`` is Ψ
@@ -382,7 +379,7 @@ class World:
         """
         solver = self.successor(policy, discount=discount, terminal=terminal)
         settings = describe_truth(self, policy, discount, terminal, centring)
-        matrix, principal = solve_truth(solver, centring, decomposition, progress)
+        matrix, principal = solve_truth(solver, centring, decomposition)
         settings["decomposition"] = principal.method
         grid, cells = self.places()
         return GroundTruth(

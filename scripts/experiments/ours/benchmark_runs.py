@@ -29,7 +29,6 @@ from rlreps.experiments.ours.contestants import (
 )
 from rlreps.experiments.ours.released import read_released
 from rlreps.losses import CumulantDifferences
-from rlreps.runs import progress_bar
 from rlreps.study import Frame, Run, in_path
 from rlreps.subspace import orthonormal_basis
 from rlreps.training import Learner, Optimizer, TrainingResult, stack, train_population
@@ -109,7 +108,7 @@ def in_world(config: Config, name: str) -> Config:
         InputError: For a world that does not exist, whose chain has no truth, or that has too few
             or too many states; or if no row makes sense in it.
     """
-    digest = load(name, progress=progress_bar).digest  # Builds a world that is not in the cache.
+    digest = load(name).digest  # Builds a world that is not in the cache.
     world = KnownChain.of(name, config.bins, config.discount)
     states, shape = world.world.num_states, world.inputs.shape[1:]
     require(states > config.tuned_at, f"a world of more than {config.tuned_at} states", states)

@@ -123,7 +123,7 @@ def test_observations_that_single_precision_makes_one_are_refused():
 
 def test_an_interrupted_search_continues_from_its_file(tmp_path, monkeypatch):
     class Counted(Corridor):
-        taken, most = 0, 10
+        taken, most = 0, 11
 
         def step(self, action):
             if type(self).taken == type(self).most:
@@ -142,7 +142,7 @@ def test_an_interrupted_search_continues_from_its_file(tmp_path, monkeypatch):
     assert world.digest == whole.digest
     # One step before the search, one to each of four states in the file, and all from two others.
     assert Counted.taken == 2 + 4 + 2 * 3
-    Counted.taken, Counted.most = 0, 10
+    Counted.taken, Counted.most = 0, 11
     with pytest.raises(KeyboardInterrupt):
         World.enumerate(Counted(), resume=path)
     Counted.most, other = 1_000, {"resume": path, "name": str(Counted())}

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
+from rlreps.subspace.products import orthonormalise
 from rlreps.successor.measure.transition_kernels.solver import BandedSolver
 
 _FIRST_PANEL = 64
@@ -78,15 +79,10 @@ def _panel(
     """Compute an orthonormal basis [n, size] (float64) that nearly contains the slowest modes."""
     panel = np.random.default_rng(0).standard_normal((matrix.shape[0], size))
     for _ in range(_ITERATIONS):
-        panel = _orthonormal(solve(panel).astype(np.float64))
+        panel = orthonormalise(solve(panel).astype(np.float64))
     for _ in range(_POLISHES):
-        panel = _orthonormal(matrix @ panel)
+        panel = orthonormalise(matrix @ panel)
     return panel
-
-
-def _orthonormal(panel: np.ndarray) -> np.ndarray:
-    basis, _ = scipy.linalg.qr(panel, mode="economic", overwrite_a=True, check_finite=False)
-    return np.asarray(basis)
 
 
 def _cut(eigenvalues: np.ndarray, largest_rest: float) -> int | None:
