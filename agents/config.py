@@ -17,7 +17,7 @@ from rlreps.agents.network import QNetwork
 from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
 from rlreps.agents.tasks import RepresentationTask, make_auxiliary_task
-from rlreps.config import checked, positive, with_sizes
+from rlreps.config import checked, interval, positive, with_sizes
 from rlreps.encoders import MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.envs.observations import Observation, Position
@@ -90,11 +90,10 @@ class AgentConfig:
     evaluate_every: int = positive(5_000)
     evaluation_episodes: int = positive(32)
     checkpoint_every: int | None = None
-    seed: int = 0
+    seed: int = interval("[0, 2**31)", 0)
     num_seeds: int = positive(1)
 
     def __post_init__(self) -> None:
-        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
         require(
             not (self.dqn.freeze_torso and self.auxiliary.weight > 0.0),
             "no auxiliary task where the torso is frozen",

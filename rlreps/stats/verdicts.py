@@ -5,6 +5,8 @@ lies above the effect, and **does not hold** if the whole interval lies below. I
 if the interval contains the effect, if there are too few runs, or if all differences are equal: no
 interval has width zero (``Contrast.above``). A statement that holds or fails in each run is judged
 by the share of runs in which it holds, with the exact interval of this share (``judge_share``).
+Families of statements (``contrasts.judge_family``) and ``study.compare`` also ask for a corrected
+p-value.
 """
 
 import dataclasses
