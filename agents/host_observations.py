@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rlreps.encoders import channels_first
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.typing import DoubleArray
 from rlreps.worlds.from_gymnax import LARGEST_RANGE, scale_of
 
@@ -45,11 +45,12 @@ def map_observations(space: gymnasium.Space[Any], name: str) -> ObservationMap:
         name: The environment's name, for messages.
 
     Raises:
-        InputError: For any other space. ``encode`` raises one if single precision rounds away a
-            difference from the first observation, in a coordinate without bounds.
+        InputError: For any other space. ``encode`` raises one for an index outside its space, or if
+            single precision rounds away a difference from the first observation, in a coordinate
+            without bounds.
     """
     if isinstance(space, spaces.Discrete):
-        return _unit_vectors(int(space.n), int(space.start))
+        return _unit_vectors(int(space.n), int(space.start), name)
     if isinstance(space, spaces.Box):
         return _of_box(space, name)
     raise InputError(
@@ -58,11 +59,17 @@ def map_observations(space: gymnasium.Space[Any], name: str) -> ObservationMap:
     )
 
 
-def _unit_vectors(count: int, first: int) -> ObservationMap:
+def _unit_vectors(count: int, first: int, name: str) -> ObservationMap:
     rows = np.eye(count, dtype=np.float32)
-    return ObservationMap(
-        (count,), np.float32, lambda raw: rows[np.asarray(raw).reshape(-1) - first]
-    )
+
+    def encode(raw: Any) -> HostInputs:
+        numbers = np.asarray(raw).reshape(-1) - first
+        beyond = numbers[(numbers < 0) | (numbers >= count)]
+        expected = f"{name} to have observations in [{first}, {first + count})"
+        require(not beyond.size, expected, (beyond + first).tolist())
+        return rows[numbers]
+
+    return ObservationMap((count,), np.float32, encode)
 
 
 def _of_box(space: spaces.Box, name: str) -> ObservationMap:

@@ -59,19 +59,32 @@ def observed_rows(
         action: The action at an observation, [b, l]; only targets ``per_action`` need it.
 
     Raises:
-        InputError: For an end whose next row is not ``last``, or a first row that is. Inside
-            compiled functions nothing is checked.
+        InputError: For flags of another shape, observations that are not finite, an end whose next
+            row is not ``last``, or a first row that is. Inside compiled functions shapes alone are
+            checked.
     """
-    if not isinstance(terminated, Tracer) and not isinstance(last, Tracer):
-        ends, lasts = np.asarray(terminated, bool), np.asarray(last, bool)
+    compiled = any(isinstance(part, Tracer) for part in (observation, terminated, last))
+    xp: Any = jnp if compiled else np
+    seen = xp.asarray(observation)
+    # Replays store flags as numbers, too, whose complement ``~`` is no flag.
+    ends, lasts = xp.asarray(terminated, bool), xp.asarray(last, bool)
+    fits = ends.ndim == 2 and ends.shape == lasts.shape == seen.shape[:2]
+    require(fits, f"flags of shape {seen.shape[:2]}", (ends.shape, lasts.shape))
+    if not compiled:
+        _require_finite(seen)
         found = np.flatnonzero(lasts[:, :1].any(axis=1))
         require(not found.size, "no sequence whose first row is last", f"sequence {found[:1]}")
         taken = ends[:, :-1] & ~lasts[:, :-1]
         found = np.flatnonzero((taken & ~lasts[:, 1:]).any(axis=1))
         expected = "the row after an end to be the last of its episode"
         require(not found.size, expected, f"a further step of the episode in sequence {found[:1]}")
-    rewards = jnp.zeros(terminated.shape, jnp.float32)
-    return ReplayRows(observation, action, rewards, terminated, last)
+    return ReplayRows(seen, action, jnp.zeros(ends.shape, jnp.float32), ends, lasts)
+
+
+def _require_finite(observations: Any) -> None:
+    # One that is not finite would stay in the running means of a task for ever.
+    finite = observations.dtype.kind != "f" or bool(np.isfinite(observations).all())
+    require(finite, "finite observations", "NaN or infinite ones")
 
 
 def stack_transitions(
@@ -125,13 +138,13 @@ def stack_transitions(
     if ended.ndim == 1:
         before, after, ended, over = (part[:, None] for part in (before, after, ended, over))
     if not compiled:
-        # One of them would stay in the running means of a task for ever.
-        finite = before.dtype.kind != "f" or bool((np.isfinite(before) & np.isfinite(after)).all())
-        require(finite, "finite observations", "NaN or infinite ones")
+        _require_finite(before)
+        _require_finite(after)
         starts, ends = before[:, 1:], after[:, :-1]
-        if {starts.dtype, ends.dtype} == {np.dtype(np.float32), np.dtype(np.float64)}:
-            # One copy of the observation was rounded.
-            starts, ends = starts.astype(np.float32), ends.astype(np.float32)
+        if starts.dtype.kind == ends.dtype.kind == "f":
+            # One copy of the observation may have been rounded.
+            narrow = min(starts.dtype, ends.dtype, key=lambda kind: kind.itemsize)
+            starts, ends = starts.astype(narrow), ends.astype(narrow)
         moved = starts != ends
         broken = moved.any(axis=tuple(range(2, moved.ndim))) & ~over[:, :-1]
         found = np.argwhere(broken)[:1]

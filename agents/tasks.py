@@ -210,13 +210,16 @@ def _checked(rows: ReplayRows, task: "RepresentationTask | PairTask") -> Array:
 def _by_action(encode: Encode, num_actions: int) -> Encode:
     """Make the encoder (s, a) → e_a ⊗ φ(s), [b, a d], of pairs (observations, actions [b]).
 
-    Weights [a d, t] on these features consist of a block [d, t], a head, for each action.
+    Weights [a d, t] on these features consist of a block [d, t], a head, for each action. Features
+    of an action outside [0, a) are NaN.
     """
 
     def encode_pairs(params: Params, inputs: tuple[Array, Array]) -> Array:
         observations, actions = inputs
         features = encode(params, observations)
+        known = (actions >= 0) & (actions < num_actions)
         chosen = jax.nn.one_hot(actions, num_actions, dtype=features.dtype)
+        chosen = jnp.where(known[:, None], chosen, jnp.nan)
         return (chosen[:, :, None] * features[:, None, :]).reshape(len(actions), -1)
 
     return encode_pairs

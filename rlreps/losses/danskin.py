@@ -169,11 +169,13 @@ class SampledWeights(Objective):
         # Weight estimates carry no gradient, by Danskin's theorem.
         fixed = lax.stop_gradient(features)
 
+        given = jnp.asarray(batch.targets)
+
         def one_assignment(order: Array) -> Array:
-            targets = batch.targets[order]
+            targets = given[order]
             weights = self._weight_estimates(fixed[order], targets, roles, squared_norm)
             chosen = order[: roles.gradient]
-            return two_weight_loss(features[chosen], batch.targets[chosen], weights[0], weights[-1])
+            return two_weight_loss(features[chosen], given[chosen], weights[0], weights[-1])
 
         value = jnp.mean(jax.vmap(one_assignment)(orders))
         # The running average serves later updates and is no part of this gradient.

@@ -65,12 +65,13 @@ RELATIVE_TO_OTHERS = 8.0
 TINY = float(np.finfo(np.float32).tiny)
 """Smaller variances count as zero."""
 
-LARGEST_RATES = {"eigengame": 2.0}
+LARGEST_RATES = {"eigengame": 2.0, "sanger": 0.25}
 """Rule → upper bound on (default rate · total variance)."""
 
 LARGEST_RATE = 0.5
 """The same bound for other rules. With larger rates, rules that do not orthonormalise in every step
-diverge. EigenGame has a larger bound, since each of its steps averages over several rows."""
+diverge. EigenGame has a larger bound, since each of its steps averages over several rows. Sanger's
+rule has a smaller one: a row of nine times the total variance makes it diverge at 0.5."""
 
 
 class Model(NamedTuple):

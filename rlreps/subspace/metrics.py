@@ -9,17 +9,22 @@ as zero, as in all compiled code. NaN or infinite features give NaN.
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
 from jax import lax
+from jax.core import Tracer
 
 from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import jit, matmul, require_array
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks, residual_energy
 from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
+
+_ORTHONORMAL = 0.01
+"""Largest difference between the Gram matrix of a basis and the identity."""
 
 
 @jit
@@ -133,21 +138,47 @@ def _require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
     return jnp.asarray(other, features.dtype)
 
 
-@jit
+def _of_orthonormal(
+    function: Callable[[jax.Array, jax.Array], jax.Array],
+) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """Compile a function of features and a basis; outside compiled functions, check the basis."""
+    compiled = jit(function)
+
+    @functools.wraps(function)
+    def checked(features: jax.Array, basis: jax.Array) -> jax.Array:
+        found = compiled(features, basis)  # Checks shapes and types.
+        if not isinstance(basis, Tracer):
+            columns = np.asarray(basis, np.float64)
+            apart = np.abs(columns.T @ columns - np.eye(columns.shape[1])).max()
+            expected = "a basis of orthonormal columns (see orthonormal_basis)"
+            got = f"a Gram matrix that differs from the identity by {apart:.2g}"
+            require(not apart > _ORTHONORMAL, expected, got)
+        return found
+
+    return checked
+
+
+@_of_orthonormal
 def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Compute the share of the basis outside the features' span, 1 - tr(F F^T P_Phi) / k.
 
     Le Lan et al. (2023). Computed as ||F - P_Phi F||_F^2 / k, which is the same number without the
     cancellation, and so keeps its relative precision near zero.
 
+    Args:
+      features: Phi, [n, d].
+      basis: F_k, [n, k]; its columns must be orthonormal. Outside compiled functions they are
+        checked, as in the two functions below.
+
     Returns:
-      Scalar in [0, 1]: zero if the span holds the basis, one if they are orthogonal.
+      Scalar in [0, 1]: zero if the span holds the basis, one if they are orthogonal. Its gradient
+      is NaN where a feature is zero in all states.
     """
     _, residual = _project(features, basis)
     return jnp.minimum(jnp.sum(jnp.square(residual)) / basis.shape[1], 1.0)
 
 
-@jit
+@_of_orthonormal
 def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Compute the principal angles between the basis and the features' span.
 
@@ -166,7 +197,7 @@ def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     return jnp.arctan2(sines[::-1], cosines)
 
 
-@jit
+@_of_orthonormal
 def grassmann_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Compute the norm of the principal angles, a geodesic length in [0, sqrt(k) pi/2]."""
     return jnp.sqrt(jnp.sum(jnp.square(principal_angles(features, basis))))

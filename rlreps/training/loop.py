@@ -147,6 +147,8 @@ def run(
 
         def record(metrics: Numbers) -> State:
             measured, figures = program.evaluate(state, step)
+            taken = {"step", "seconds", "loss", *metrics} & {*figures}
+            require(not taken, "an evaluation with names of its own", sorted(taken))
             found = {"step": step, "seconds": round(seconds, 3)}
             for name, value in {**metrics, **figures}.items():
                 found[name] = np.asarray(jax.device_get(value)).tolist()

@@ -299,6 +299,10 @@ def train(
         TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
     require_positive("steps", steps)
+    tree = not jax.tree_util.all_leaves([source])
+    require(tree, "a source that is a pytree (jax.tree_util.register_dataclass)", source)
+    if isinstance(objective, Explicit) and objective.num_tasks is None:
+        objective = with_sizes(objective, num_tasks=source.num_tasks)
     if isinstance(optimizer, Optimizer):
         optimizer = with_sizes(optimizer, steps=steps)
         if isinstance(objective, Explicit) and objective.encoder_learning_rate is None:

@@ -123,6 +123,11 @@ class Learner:
 
     def _sample(self, step: Array, source: Source, key: Array) -> Batch:
         batch = source.sample(jax.random.fold_in(key, step), self.rows, self.tasks)
+        require(isinstance(batch, Batch), "a source that draws a Batch", type(batch).__name__)
+        require(batch.num_rows == self.rows, f"a batch of {self.rows} rows", batch.num_rows)
+        stored = getattr(self.objective, "num_tasks", None)
+        fits = stored is None or source.num_tasks is None or stored >= source.num_tasks
+        require(fits, f"an objective of num_tasks={source.num_tasks}, the source's", stored)
         if isinstance(source, StreamedSource):
             # What the host reads comes to one device, and must be gathered before it is spread.
             batch = self._replicate(batch)
@@ -171,7 +176,7 @@ class Learner:
         """Trace one update without running it, so that parts that do not fit together fail early.
 
         Raises:
-            InputError: As the source or the objective.
+            InputError: As the source or the objective, or if they do not fit together.
         """
 
         def first_update(source: Source, seed: Array) -> tuple[TrainState, Array]:

@@ -106,9 +106,12 @@ def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused
     with pytest.raises(InputError, match=r"unless an episode ends, got .* \[\[0 1\]\]"):
         stack_transitions(seen, following, ended)  # Without the flags of time limits.
     # One copy of an observation is rounded.
-    places = 0.1 * seen.astype(np.float64), (0.1 * following.astype(np.float64)).astype(np.float32)
-    rounded = stack_transitions(*places, cut | ended)
-    assert rounded.observation.shape == (2, 5)
+    for kinds in ((np.float64, np.float32), (np.float16, np.float32)):
+        places = [
+            (0.1 * part.astype(np.float64)).astype(kind)
+            for part, kind in zip((seen, following), kinds, strict=True)
+        ]
+        assert stack_transitions(*places, cut | ended).observation.shape == (2, 5)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +164,8 @@ def test_targets_per_action_teach_the_heads_of_the_actions_taken(single_steps):
     np.testing.assert_allclose(loss(stack_transitions(*given)), expected, rtol=1e-5)
     with pytest.raises(InputError, match="expected rows with actions"):
         loss(stack_transitions(*given[:4]))
+    for shift in (-1, 1):
+        assert np.isnan(loss(stack_transitions(*given[:4], given[4] + shift)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,11 +182,25 @@ class Heads(LargeBatch):
     [
         ([[True, False, False]], [[False, False, True]], "the row after an end"),
         ([[False, False, False]], [[True, False, False]], "no sequence whose first row is last"),
+        ([[False, False]], [[False, False]], r"flags of shape \(1, 3\), got \(\(1, 2\)"),
+        ([False, False, False], [False, False, False], r"flags of shape \(1, 3\), got \(\(3,\)"),
     ],
 )
 def test_flags_that_cannot_be_are_refused(terminated, last, words):
     with pytest.raises(InputError, match=words):
         observed_rows(np.zeros((1, 3, 1)), np.array(terminated), np.array(last))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float32, list])
+def test_flags_may_be_numbers(kind):
+    seen = np.zeros((1, 5, 1), np.float32)
+    flags = [[0, 1, 0, 0, 0]], [[0, 0, 1, 0, 0]]
+    given = flags if kind is list else [np.array(flag, kind) for flag in flags]
+    window = episode_window(observed_rows(seen, *given))
+    np.testing.assert_array_equal(window.seen, [[True, True, True, False, False]])
+    assert window.terminal.tolist() == [True]
+    with pytest.raises(InputError, match="expected finite observations"):
+        observed_rows(seen + np.nan, *given)
 
 
 def batches(count):

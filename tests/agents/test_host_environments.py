@@ -301,6 +301,15 @@ def test_small_steps_at_a_large_offset_need_bounds():
         np.testing.assert_allclose(map_observations(given, "").encode(seen), near, atol=1e-8)
 
 
+def test_an_index_outside_its_space_is_refused():
+    encode = map_observations(spaces.Discrete(3, start=-1), "Places-v0").encode
+    for place in (-2, 2):
+        with pytest.raises(
+            InputError, match=rf"Places-v0 to have .* in \[-1, 2\), got \[{place}\]"
+        ):
+            encode(np.array([0, place]))
+
+
 LOW = np.array([-2.0, -np.inf, 0.0, -1e7, 3.0, 0.0], np.float32)
 HIGH = np.array([6.0, np.inf, np.inf, 1e7, 3.0, 1.0], np.float32)
 MIXED = np.array([4.0, -7.0, 8.0, 5e6, 3.0, 0.3], np.float32)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from rlreps.errors import require
@@ -130,7 +129,7 @@ def _add_one_by_one(rows: Array) -> Array:
 
 def epsilon(array: Array) -> float:
     """Return one unit of rounding of an array's type, relative to one."""
-    return float(np.finfo(array.dtype).eps)
+    return float(jnp.finfo(array.dtype).eps)
 
 
 def rounding_length(rows: Array) -> Array:

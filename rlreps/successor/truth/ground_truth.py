@@ -162,10 +162,17 @@ class GroundTruth:
         """Return an encoder's inputs for all states: indices if tabular, else what it sees.
 
         That is ``observed``, with bytes divided by 255, or else the positions.
+
+        Raises:
+            InputError: For an encoder that is not tabular, if states have neither.
         """
         encoder = encoder.forward if isinstance(encoder, TwoTowers) else encoder
         if isinstance(encoder, Tabular):
             return jnp.arange(self.num_states)
+        # Numbers of states are no positions: another order of the states would be another problem.
+        known = self.observed is not None or self.grid is None or self.grid.names != ("state",)
+        expected = "encoder tabular for states without coordinates or observations"
+        require(known, expected, encoder.name)
         seen = self.coordinates if self.observed is None else self.observed
         return as_inputs(seen)
 

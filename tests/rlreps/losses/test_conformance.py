@@ -307,6 +307,19 @@ def test_what_cannot_be_is_refused_with_what_was_expected(case):
         build()
 
 
+@pytest.mark.parametrize("objective", [DanskinLissa(2), DanskinEmpirical(2), Naive(2)])
+def test_batches_may_be_arrays_of_numpy(objective):
+    inputs, targets = np.random.default_rng(0).normal(size=(2, 12, 2)).astype(np.float32)
+    params, key = jnp.eye(2), jax.random.key(0)
+
+    def loss(*batch):
+        state = objective.init(key)
+        return objective.loss(params, lambda p, x: x @ p, Batch(*batch), state, key)[0]
+
+    given = loss(inputs, targets, np.arange(2))
+    assert given == loss(jnp.asarray(inputs), jnp.asarray(targets), jnp.arange(2))
+
+
 def test_rows_are_shared_among_the_roles():
     """N + 2M + 2J; naive N + M + J."""
     assert DanskinLissa().roles(252) == (52, 50, 50)

@@ -69,6 +69,13 @@ def test_defaults_leave_little_more_loss_than_the_best_components(rule):
     assert loss_over_exact(streamed, X) < STREAMED.get(rule, 1.12)
 
 
+@pytest.mark.parametrize("seed", [26, 30, 72])
+def test_rows_of_low_rank_do_not_make_sangers_rule_diverge(seed):
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(300, 2)) @ generator.normal(size=(2, 10))
+    StreamingPCA(3, rule="sanger", random_state=0).fit(X)
+
+
 @pytest.mark.parametrize("sizes", [[1, 1, 50, 3, 120]])
 def test_incremental_pca_has_the_exact_moments_of_a_stream_within_its_span(sizes):
     # Rank 3: nothing is ever lost, however the rows are split.

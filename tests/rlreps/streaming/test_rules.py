@@ -12,7 +12,7 @@ from rlreps.config import as_json, from_json
 from rlreps.errors import InputError
 from rlreps.streaming import RULES, PowerDecay, scan_updates
 from rlreps.streaming.rules.factor import FactorRule
-from rlreps.subspace import longest_eigenvector_streak, subspace_distance
+from rlreps.subspace import longest_eigenvector_streak, orthonormal_basis, subspace_distance
 
 FEATURES, K, WORKERS, COUNT = 10, 4, 3, 2400
 VARIANCES = np.asarray([9.0, 6.0, 4.0, 2.5] + [0.2] * (FEATURES - K))
@@ -96,7 +96,8 @@ def outcome(name):
 
 
 def distance(found, expected):
-    return float(subspace_distance(jnp.asarray(found), jnp.asarray(expected, jnp.float32)))
+    basis, _ = orthonormal_basis(jnp.asarray(expected, jnp.float32))
+    return float(subspace_distance(jnp.asarray(found), basis))
 
 
 def matrix(state):
@@ -320,6 +321,14 @@ def test_rates_fall_as_a_power_of_the_updates_number():
 
 
 @pytest.mark.integration
+@every_rule
+def test_rows_in_bfloat16_are_learned_from(name):
+    rule = rule_of(name)
+    start = rule.init(jax.random.key(0))
+    learned = jax.eval_shape(rule.update, start, jnp.asarray(data_of()["batch"], jnp.bfloat16))
+    assert jax.tree.map(jnp.dtype, learned) == jax.tree.map(jnp.dtype, start)
+
+
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.orders_components])
 def test_ordering_rules_find_every_eigenvector_of_a_long_stream(name):
     rates = {

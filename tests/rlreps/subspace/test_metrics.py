@@ -107,6 +107,15 @@ def test_span_metrics_ignore_maps_of_the_features_and_rotations_of_basis_and_sta
         np.testing.assert_allclose(metric(*_single(*changed)), expected, atol=3e-6)
 
 
+@pytest.mark.parametrize("metric", [subspace_distance, principal_angles, grassmann_distance])
+def test_span_metrics_refuse_a_basis_that_is_not_orthonormal(metric):
+    features, basis = map(jnp.asarray, _single(*_planted(np.array([0.1, 0.4, 0.9, 1.2, 1.3]))))
+    for other in (0.9 * basis, basis.at[:, 0].set(basis[:, 1]), basis.at[:, 0].set(0.0)):
+        with pytest.raises(InputError, match="a basis of orthonormal columns"):
+            metric(features, other)
+    assert jax.jit(metric)(features, 0.9 * basis).shape == metric(features, basis).shape
+
+
 @pytest.mark.parametrize("scale", [1e-30, 3e38])
 def test_features_of_any_scale_have_their_span(scale):
     features = np.random.default_rng(0).uniform(0.1, 1.0, (20, 3))

@@ -2,7 +2,9 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -33,11 +35,23 @@ class Alone(LargeBatch):
         }[self.returned]
 
 
-def run(encoder, objective=None, evaluate=None, **options):
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A source that changes the batches of another."""
+
+    change: Callable
+    num_tasks = None
+
+    def sample(self, key, num_rows, num_tasks):
+        return self.change(SOURCE.sample(key, num_rows, num_tasks))
+
+
+def run(encoder, objective=None, evaluate=None, source=SOURCE, **options):
     train(
         encoder,
         LargeBatch(3) if objective is None else objective,
-        SOURCE,
+        source,
         evaluate=evaluate,
         **{"optimizer": optax.sgd(1e-3), "steps": 1, "rows": 8, **options},
     )
@@ -70,6 +84,24 @@ CASES = [
         lambda: run(FITTING, Explicit(3, num_tasks=2)),
         "expected Explicit(..., weight_learning_rate=...), such as 1e-3, since",
     ),
+    (
+        lambda: run(FITTING, Explicit(3, num_tasks=2, weight_learning_rate=1e-3)),
+        "an objective of num_tasks=12, the source's, got 2",
+    ),
+    (
+        lambda: run(FITTING, evaluate=lambda params: {"loss": jnp.zeros(())}),
+        "an evaluation with names of its own, got ['loss']",
+    ),
+    (
+        lambda: run(FITTING, evaluate=lambda params: {"step": jnp.zeros(())}),
+        "an evaluation with names of its own, got ['step']",
+    ),
+    (lambda: run(FITTING, source=Own(lambda batch: tuple(batch)[:2])), "a Batch, got 'tuple'"),
+    (
+        lambda: run(FITTING, source=Own(lambda batch: jax.tree.map(lambda leaf: leaf[:5], batch))),
+        "a batch of 8 rows, got 5",
+    ),
+    (lambda: run(FITTING, source=object()), "a source that is a pytree (jax.tree_util.reg"),
     (lambda: run(FITTING, steps=1.5), "steps to be an integer, got 1.5"),
     (lambda: run(FITTING, seeds=(0.5,)), "integers, each in [0, 2**32), got (0.5,)"),
     (lambda: run(FITTING, seeds=3), "integers, each in [0, 2**32), got 3"),

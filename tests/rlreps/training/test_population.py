@@ -174,6 +174,12 @@ def test_records_hold_the_means_of_an_objectives_metrics_and_no_numbers_of_diver
     assert [record["diverged"] for record in result.history[1:]] == [[True, True]] * 4
 
 
+def test_explicit_weights_are_as_many_as_the_sources_columns():
+    objective = Explicit(RANK, weight_learning_rate=1e-2)
+    result = train(**problem(objective, steps=4, seeds=(0,), evaluate=None))
+    assert result.state.objective.weights.shape == (1, NUM_TASKS, RANK)
+
+
 def test_optimizers_that_take_further_arguments_get_the_loss():
     def update(updates, state, params=None, *, value, **others):
         return updates, state + value

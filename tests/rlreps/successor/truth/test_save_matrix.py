@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import Convolutional, Tabular
+from rlreps.encoders import MLP, Convolutional, Tabular
 from rlreps.errors import InputError
 from rlreps.successor import BoxGrid, RowEstimates, load
 from rlreps.successor.truth.save_matrix import save_matrix
@@ -78,6 +78,9 @@ def test_states_may_be_some_of_the_cells_or_have_no_grid(tmp_path):
     numbered = load(tmp_path / "numbered")
     np.testing.assert_allclose(numbered.coordinates[:, 0], (np.arange(26) + 0.5) / 26, rtol=1e-6)
     assert numbered.grid.names == ("state",)
+    with pytest.raises(InputError, match=r"tabular for states without coordinates .*, got 'mlp'"):
+        numbered.inputs(MLP(2))
+    assert numbered.inputs(Tabular(2)).tolist() == [*range(26)]
     assert max(truth.distance(left), numbered.distance(left)) < 1e-9
 
 
