@@ -181,6 +181,7 @@ PROMOTION = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion"
 @pytest.mark.integration
 @pytest.mark.usefixtures("_users_promotion")
 def test_a_game_of_minatar_and_an_agent_s_policy_are_sampled(tmp_path, capsys):
+    pytest.importorskip("gymnax")
     room().save(tmp_path / "room.npz")
     env, run = f"world:{tmp_path}/room.npz", tmp_path / "run"
     few = "--steps 1500 --evaluate-every 500 --evaluation-episodes 2 --max-episode-steps 40"
