@@ -35,7 +35,8 @@ from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
 from rlreps.numerics import as_inputs, hash_rows
 from rlreps.runs.progress import hidden
-from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 

@@ -8,7 +8,8 @@ import numpy as np
 from jax import Array
 
 from rlreps.errors import require
-from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import Basis, DenseBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.least_squares import Steps
 
 ArrayT = TypeVar("ArrayT", np.ndarray, Array)

@@ -12,7 +12,8 @@ import numpy as np
 from rlreps.errors import warn_user
 from rlreps.numerics import interruptible
 from rlreps.runs.progress import hidden, progress_bar
-from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import FourierBasis, standardised, whitened
 from rlreps.successor.fitting.config import FitConfig, LeastSquaresFit
 from rlreps.successor.fitting.held_out import squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps

@@ -24,7 +24,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from rlreps.numerics import interruptible
-from rlreps.successor.fitting.basis import ActionBasis, Basis, DenseBasis, UnitVectors, blocks_of
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import Basis, DenseBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.products import (
     RowProducts,
     mean_cumulant_product,

@@ -13,7 +13,8 @@ from jax import Array
 from rlreps.encoders import Encoder, Params
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.fitting.basis import ActionBasis, DenseBasis, in_blocks
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import DenseBasis, in_blocks
 from rlreps.successor.fitting.config import FitConfig, TemporalDifferences
 from rlreps.successor.fitting.forward_backward import (
     ActionHeads,

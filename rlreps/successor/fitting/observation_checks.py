@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlreps.successor.fitting.basis import ActionBasis
+from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.transitions import Transitions
 
 MOST_TESTED_ROWS = 10_000

@@ -22,7 +22,7 @@ from rlreps.encoders import (
 )
 from rlreps.errors import InputError, require
 from rlreps.numerics import require_unmasked
-from rlreps.successor.fitting.basis import ActionBasis
+from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.transitions import Transitions
 from rlreps.successor.truth.ground_truth import encoder_shape
 

@@ -14,7 +14,8 @@ from jax import Array, lax
 from rlreps.errors import warn_user
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.basis import Candidates, FourierBasis, UnitVectors
+from rlreps.successor.fitting.actions import Candidates
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
 from rlreps.successor.fitting.policy_checks import (

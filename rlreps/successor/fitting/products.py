@@ -6,7 +6,8 @@ import numpy as np
 import scipy.sparse
 
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors, blocks_of
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import Basis, UnitVectors, blocks_of
 
 MOST_UNKNOWNS = 2_400
 """Largest number of unknowns of a solution for continuous actions."""

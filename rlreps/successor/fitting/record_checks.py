@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from rlreps.numerics import hash_rows
-from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import Basis, FourierBasis
 from rlreps.successor.fitting.observation_checks import MOST_TESTED_ROWS, regress, unexplained
 from rlreps.successor.fitting.transitions import Transitions
 

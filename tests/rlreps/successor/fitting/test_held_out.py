@@ -10,7 +10,8 @@ import scipy
 
 from rlreps.errors import FitWarning
 from rlreps.successor import fit
-from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.factors import Factors, decompose
 from rlreps.successor.fitting.held_out import _compared as compare
 from rlreps.successor.fitting.held_out import _mean_sum as mean_sum

@@ -12,7 +12,8 @@ import pytest
 from rlreps.errors import FitWarning, InputError
 from rlreps.successor.fitting import basis as bases
 from rlreps.successor.fitting import factors, policy_improvement, products, sparse_systems
-from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import estimate_behaviour
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps

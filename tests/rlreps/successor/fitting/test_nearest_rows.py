@@ -5,7 +5,8 @@ import pytest
 
 from rlreps.errors import FitWarning
 from rlreps.successor import Transitions, fit
-from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import FourierBasis
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.nearest_rows import NearestRows
 from rlreps.successor.fitting.policy_improvement import ActionValues, Improvement

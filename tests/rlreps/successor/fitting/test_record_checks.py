@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.record_checks import describe_record
 from rlreps.successor.fitting.transitions import Transitions
