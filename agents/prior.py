@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.agents.features import UNUSED, fitted_features, number_observations
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, require, require_positive, require_value
 from rlreps.losses.base import Params
 from rlreps.numerics import as_inputs
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
@@ -105,13 +105,12 @@ def prior_of(
     """
     for name, value in (("scale", scale), ("shift", shift)):
         require(isinstance(value, numbers.Real) and math.isfinite(value), f"a finite {name}", value)
-    rows, count = representation.solution.rows, representation.observed.num_actions
-    require(count is not None, "discrete actions", "a box")
-    assert count is not None
-    taken = np.unique(rows.action)
+    solution = representation.solution
+    count = require_value(representation.observed.num_actions, "discrete actions", "a box")
+    taken = np.unique(solution.rows.action)
     require(len(taken) == count, f"transitions with all {count} actions", taken.tolist())
     values = representation.improved_values(task, improvements)
-    found = [(solution.basis, weights) for solution, weights in values.parts]
+    found = [(part.basis, weights) for part, weights in values.parts]
     shift += scale * values.constant
     discount = np.float32(representation.config.discount)
     basis = found[0][0]
@@ -122,7 +121,7 @@ def prior_of(
             None if observations is None else np.shape(observations),
         )
         seen: Any = np.asarray(observations)
-        table, mean = _table(seen, scale * found[0][1], rows)
+        table, mean = _table(seen, scale * found[0][1], solution.known_pairs)
         return Prior((table,), np.float32(mean + shift), discount)
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
@@ -134,10 +133,11 @@ def prior_of(
     return Prior(tuple(parts), np.float32(shift), discount)
 
 
-def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32]:
-    """Make a table of the values [n, a] of counted states, seen as [n, ...], less their mean."""
-    tried = np.zeros(values.shape, np.bool_)
-    tried[rows.observation, rows.action] = True
+def _table(seen: Any, values: np.ndarray, tried: np.ndarray) -> tuple[Params, np.float32]:
+    """Make a table of the values [n, a] of counted states, seen as [n, ...], less their mean.
+
+    ``tried`` [n, a] masks the actions that rows took.
+    """
     known = values[tried]
     low, high, mean = float(known.min()), float(known.max()), float(known.mean())
     values = np.where(tried, values, low - _BELOW * (high - low))

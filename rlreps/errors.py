@@ -13,7 +13,9 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
 
 _LARGEST = 3.4028235e38
 """The largest float32."""
@@ -35,6 +37,13 @@ def require(condition: bool, expected: str, got: object) -> None:
     """Raise an ``InputError`` with the expected and the given value unless ``condition`` holds."""
     if not condition:
         raise InputError(f"expected {expected}, got {got!r:.1000}")
+
+
+def require_value(value: Value | None, expected: str, got: object) -> Value:
+    """Return a value; raise an ``InputError`` as ``require`` does if it is None."""
+    require(value is not None, expected, got)
+    assert value is not None
+    return value
 
 
 def require_choice(name: str, value: str, choices: Sequence[str]) -> None:

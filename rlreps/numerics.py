@@ -185,6 +185,12 @@ def num_rows(tree: Any) -> int:
     return leading
 
 
+def inverse_or_zero(values: np.ndarray) -> np.ndarray:
+    """Return 1 / x where x is positive, and 0 elsewhere."""
+    positive = values > 0.0
+    return np.where(positive, 1.0 / np.where(positive, values, 1.0), 0.0)
+
+
 def effective_number(values: np.ndarray) -> np.ndarray:
     """Return (Σ x²)² / Σ x⁴ along the first axis: the number of entries that hold most of Σ x²."""
     squares, fourths = np.square(values).sum(axis=0), np.maximum((values**4).sum(axis=0), 1e-300)

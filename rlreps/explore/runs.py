@@ -17,7 +17,7 @@ from rlreps.app.trained_runs import (
     trained_elsewhere,
     trained_store,
 )
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_value
 from rlreps.explore.page import MapGrid, PageArrays
 from rlreps.files import read_array
 from rlreps.runs.checkpoints import Checkpoints
@@ -55,9 +55,7 @@ def find_sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
     if not stores:
         trained = [folder for folder in map(RunFolder, runs) if folder.kind == TRAIN]
         place = trained_store(trained[0]) if trained else None
-        require(place is not None, f"a store to compare {runs[0]} with", "none")
-        assert place is not None
-        stores = [place]
+        stores = [require_value(place, f"a store to compare {runs[0]} with", "none")]
     require(len(stores) == 1, "one store", ", ".join(map(str, stores)))
     return stores[0], dict(labelled(runs))
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from rlreps.envs.puddle_world import PuddleWorld
-from rlreps.errors import require, require_positive
+from rlreps.errors import require, require_positive, require_value
 from rlreps.plotting.puddle_world import draw_outlines
 from rlreps.plotting.style import (
     MISSING,
@@ -90,8 +90,7 @@ def plot_components(
         cells = grid.cell(points)
     if grid is None:
         expected = "bins or a grid (BoxGrid((0,), (n,), (n,)) draws n numbered states as lines)"
-        require(bins is not None, expected, "neither")
-        assert bins is not None
+        bins = require_value(bins, expected, "neither")
         grid = BoxGrid.unit_square(bins)
         if environment is not None:
             cells = Grid(bins).within(environment).states

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg
 
-from rlreps.numerics import interruptible
+from rlreps.numerics import interruptible, inverse_or_zero
 from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares
 
@@ -58,8 +58,7 @@ def _decompose_dense(solution: LeastSquares, rank: int) -> tuple[np.ndarray, ...
     values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
     values = np.where(values > 1e-6 * values[0], values, 0.0)
     root = np.sqrt(values)
-    over = np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
-    forward = scipy.linalg.solve_triangular(left, middle @ v * over)
+    forward = scipy.linalg.solve_triangular(left, middle @ v * inverse_or_zero(root))
     return forward, scipy.linalg.solve_triangular(right, v * root), values
 
 
@@ -68,7 +67,7 @@ def _decompose_counted(solution: LeastSquares, rank: int) -> tuple[np.ndarray, .
     tried = np.sqrt(solution.gram.diagonal() - solution.regularisation)
     arrivals = solution.crossed
     reached = np.asarray(arrivals.sum(axis=0)).ravel()
-    scale = np.where(reached > 0.0, 1.0 / np.sqrt(np.where(reached > 0.0, reached, 1.0)), 0.0)
+    scale = inverse_or_zero(np.sqrt(reached))
     sizes = len(tried), len(scale)
     if max(sizes) <= _DENSE:
         middle = tried[:, None] * solution.solve((arrivals * scale).toarray())
@@ -91,5 +90,4 @@ def _decompose_counted(solution: LeastSquares, rank: int) -> tuple[np.ndarray, .
     kept = values[:rank] > 1e-9 * values[0]
     u, values, vt = u[:, :rank] * kept, values[:rank] * kept, vt[:rank] * kept[:, None]
     root = np.sqrt(values)
-    over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
-    return over[:, None] * u * root, scale[:, None] * vt.T * root, values
+    return inverse_or_zero(tried)[:, None] * u * root, scale[:, None] * vt.T * root, values

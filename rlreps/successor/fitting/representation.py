@@ -20,8 +20,10 @@ from rlreps.errors import (
     require,
     require_choice,
     require_positive,
+    require_value,
     warn_user,
 )
+from rlreps.numerics import inverse_or_zero
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
@@ -150,7 +152,7 @@ class SuccessorRepresentation:
         root = np.sqrt(self.singular_values)
         if scaling == "singular":
             return np.diag(root)
-        raw = np.diag(np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0))
+        raw = np.diag(inverse_or_zero(root))
         return np.asarray(raw @ self._whitening if scaling == "white" else raw, np.float32)
 
     @functools.cached_property
@@ -159,8 +161,8 @@ class SuccessorRepresentation:
         averaged = self._averaged(self.solution.rows.observation, self.factors.forward)
         features = averaged @ self._scaled_by("none")
         values, vectors = np.linalg.eigh(features.T.astype(np.float64) @ features / len(features))
-        kept = values > len(values) * np.finfo(np.float32).eps * values[-1]
-        scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
+        rounding = len(values) * np.finfo(np.float32).eps * values[-1]
+        scale = inverse_or_zero(np.sqrt(np.where(values > rounding, values, 0.0)))
         return np.asarray((vectors * scale) @ vectors.T)
 
     # --- Tasks ------------------------------------------------------------------------------------
@@ -395,8 +397,7 @@ class SuccessorRepresentation:
         """Check observations and actions (None for all); warn of indices, or pairs, of no row."""
         states, count = self.observed.checked(observations), self.observed.num_actions
         if actions is None:
-            require(count is not None, "actions= of a box", None)
-            assert count is not None
+            count = require_value(count, "actions= of a box", None)
             taken, chosen = None, np.broadcast_to(np.arange(count), (len(states), count))
         else:
             taken = self.observed.checked_actions(actions, len(states))
