@@ -121,7 +121,8 @@ def prior_of(
             None if observations is None else np.shape(observations),
         )
         seen: Any = np.asarray(observations)
-        table, mean = _table(seen, scale * found[0][1], solution.known_pairs)
+        assert solution.known is not None  # Unit vectors count indices of states.
+        table, mean = _table(seen, scale * found[0][1], solution.known.pairs)
         return Prior((table,), np.float32(mean + shift), discount)
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")

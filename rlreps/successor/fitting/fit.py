@@ -215,7 +215,7 @@ class Fit:
             quality = measure_quality(self.data, held, kept, factors, config.seed)
             said = quality.warnings()
         record = describe_record(self.data, basis, observed.actions, config.seed)
-        for line in filter(None, [*describe_left_out(whole), *said, record]):
+        for line in filter(None, [describe_left_out(whole), *said, record]):
             warn_user(line)
         return SuccessorRepresentation(
             config=config,

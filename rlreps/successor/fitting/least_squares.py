@@ -64,6 +64,36 @@ class Steps(NamedTuple):
         return Steps(*(column[chosen] for column in self))
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class KnownStates:
+    """What rows tell of indices of states.
+
+    Attributes:
+        pairs: Mask of the features of actions that rows have in each state, [n, m_b]. A row has the
+            feature of its discrete action, or all features of a box.
+        started: Mask of states in which rows start, [n].
+        ended: Mask of states that ended episodes and start no row, [n].
+    """
+
+    pairs: np.ndarray
+    started: np.ndarray
+    ended: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Steps, num_states: int, actions: ActionBasis) -> "KnownStates":
+        """Read the masks off rows."""
+        pairs = np.zeros((num_states, actions.size), np.bool_)
+        pairs[rows.observation, slice(None) if actions.num_actions is None else rows.action] = True
+        started, ended = np.asarray(pairs.any(axis=1)), np.zeros(num_states, np.bool_)
+        ended[rows.next_observation[rows.terminated]] = True
+        return cls(pairs, started, ended & ~started)
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """Mask of states that start no row and ended no episode, [n]."""
+        return np.asarray(~self.started & ~self.ended)
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class LeastSquares:
     """The solved equations of some transitions.
@@ -92,6 +122,10 @@ class LeastSquares:
     def rows(self) -> Steps:
         """The transitions of the equations."""
         return self.recorded if self.chosen is None else self.recorded.at(self.chosen)
+
+    def of_rows(self, rewards: np.ndarray) -> np.ndarray:
+        """Take the rewards of the equations' transitions from those of all, [N]."""
+        return rewards if self.chosen is None else rewards[self.chosen]
 
     @functools.cached_property
     def taken(self) -> np.ndarray:
@@ -128,7 +162,7 @@ class LeastSquares:
         return product_sizes(self.basis.num_features, self.actions)
 
     @functools.cached_property
-    def kept(self) -> np.ndarray:
+    def places(self) -> np.ndarray:
         """Places of the q products that are features ψ in b ⊗ φ, [q]."""
         size = self.basis.num_features
         ends = size * (1 + np.arange(len(self.sizes)))
@@ -262,7 +296,7 @@ class LeastSquares:
         common = values[counts.argmax()]
         rare = np.flatnonzero(rewards != common)
         if len(rare) > MOST_RARE:
-            return self.right_hand_side(rewards[self.chosen, None])
+            return self.right_hand_side(self.of_rows(rewards)[:, None])
         found = self.right_hand_side(np.full((len(self.chosen), 1), common))
         if len(rare):
             rows, share = self.recorded.at(rare), len(rare) / len(rewards)
@@ -300,7 +334,7 @@ class LeastSquares:
         """Arrange a solution [q, k] as weights [p, m_b, k]; products left out get 0."""
         count, size = self.taken.shape[1], self.basis.num_features
         blocks = np.zeros((count * size, solution.shape[1]), np.float32)
-        blocks[self.kept] = solution
+        blocks[self.places] = solution
         return np.ascontiguousarray(blocks.reshape(count, size, -1).transpose(1, 0, 2))
 
     def valued(self, weights: np.ndarray, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -317,40 +351,19 @@ class LeastSquares:
 
     def keep_known(self, found: np.ndarray, states: np.ndarray) -> np.ndarray:
         """Replace numbers [m, m_b, ...] by 0 at indices of states, and actions there, of no row."""
-        if self.basis.num_states is None:
+        if self.known is None:
             return found
-        known = self.known_pairs[states]
+        known = self.known.pairs[states]
         return np.asarray(found * known.reshape(known.shape + (1,) * (found.ndim - 2)))
 
     # --- States -----------------------------------------------------------------------------------
 
-    def is_terminal(self, state: np.ndarray) -> bool:
-        """Tell whether arrival in a state [1, ...] ends episodes; vectors use regression."""
-        if self.basis.num_states is not None:
-            return bool(self.ended(state)[0])
-        if not self.rows.terminated.any():
-            return False
-        ended = self.rows.terminated.astype(np.float32)[:, None]
-        mean = mean_cumulant_product(self.basis, self._reached(ended), np.ones_like(ended))
-        weights = np.linalg.solve(self.reached_moment, mean)
-        return bool((self.features(state) @ weights)[0, 0] > 0.5)
-
-    def ended(self, states: np.ndarray) -> np.ndarray:
-        """Mask of indices of states that ended episodes and start no row, [m]; False for others."""
+    @functools.cached_property
+    def known(self) -> KnownStates | None:
+        """What the recorded rows tell of indices of states; None for other observations."""
         if self.basis.num_states is None:
-            return np.zeros(len(states), np.bool_)
-        return np.asarray(self._kinds[1][states])
-
-    def started(self, states: np.ndarray) -> np.ndarray:
-        """Mask of indices of states in which rows start, [m]; True for other observations."""
-        if self.basis.num_states is None:
-            return np.ones(len(states), np.bool_)
-        return np.asarray(self.known_pairs[states].any(axis=1))
-
-    @property
-    def unknown(self) -> np.ndarray:
-        """Tell which indices of states start no row and ended no episode, [n]."""
-        return self._kinds[0]
+            return None
+        return KnownStates.of(self.recorded, self.basis.num_states, self.actions)
 
     @functools.cached_property
     def tried(self) -> np.ndarray | None:
@@ -358,39 +371,39 @@ class LeastSquares:
 
         It is None for vectors and for a box.
         """
-        if self.basis.num_states is None or self.actions.num_actions is None:
+        if self.known is None or self.actions.num_actions is None:
             return None
-        return self.known_pairs | ~self.known_pairs.any(axis=1, keepdims=True)
+        return np.asarray(self.known.pairs | ~self.known.started[:, None])
 
-    @functools.cached_property
-    def known_pairs(self) -> np.ndarray:
-        """Mask of the features of actions in each index of a state that rows have, [n, m_b].
+    def started(self, states: np.ndarray) -> np.ndarray:
+        """Mask of indices of states in which rows start, [m]; True for other observations."""
+        return np.ones(len(states), np.bool_) if self.known is None else self.known.started[states]
 
-        A row has the feature of its discrete action, or all features of a box.
-        """
-        assert self.basis.num_states is not None
-        found = np.zeros((self.basis.num_states, self.actions.size), np.bool_)
-        taken = slice(None) if self.actions.num_actions is None else self.recorded.action
-        found[self.recorded.observation, taken] = True
-        return found
+    def ended(self, states: np.ndarray) -> np.ndarray:
+        """Mask of indices of states that ended episodes and start no row, [m]; False for others."""
+        return np.zeros(len(states), np.bool_) if self.known is None else self.known.ended[states]
 
-    @functools.cached_property
-    def _kinds(self) -> tuple[np.ndarray, np.ndarray]:
-        started = self.known_pairs.any(axis=1)
-        ended = np.zeros_like(started)
-        ended[self.recorded.next_observation[self.recorded.terminated]] = True
-        return ~started & ~ended, ended & ~started
+    def is_terminal(self, state: np.ndarray) -> bool:
+        """Tell whether arrival in a state [1, ...] ends episodes; vectors use regression."""
+        if self.known is not None:
+            return bool(self.known.ended[state][0])
+        if not self.rows.terminated.any():
+            return False
+        ended = self.rows.terminated.astype(np.float32)[:, None]
+        mean = mean_cumulant_product(self.basis, self._reached(ended), np.ones_like(ended))
+        weights = np.linalg.solve(self.reached_moment, mean)
+        return bool((self.features(state) @ weights)[0, 0] > 0.5)
 
 
-def describe_left_out(solution: LeastSquares, name: str = "the equations take") -> list[str]:
-    """Say in a line how many transitions a solution leaves out; empty if there are none."""
+def describe_left_out(solution: LeastSquares, name: str = "the equations take") -> str:
+    """Say how many transitions a solution leaves out; "" if there are none."""
     if solution.chosen is None:
-        return []
+        return ""
     rows, chosen = len(solution.recorded.action), len(solution.chosen)
-    return [
+    return (
         f"{name} {chosen:,} of {rows:,} transitions, drawn at random; rewards that at most "
         f"{MOST_RARE:,} transitions have count in all of them"
-    ]
+    )
 
 
 def _steady(following: np.ndarray) -> bool:

@@ -1,7 +1,10 @@
-"""Checks of policies: what the data tell about actions and rewards.
+"""Checks of policies: what the data tell about actions, rewards and the returns of a policy.
 
 Functions return a warning, or "" where there is none.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +16,55 @@ _MOST_JUDGED = 20_000
 """Largest number of rows that are compared."""
 _LEFT_TO_STATES = 0.01
 """Share of the variance of rewards that actions leave, below which states do not matter."""
+_MOST_NEGATIVE = 0.2
+"""Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
+_BETTER = 0.05
+"""Share of its gain over the data by which one improvement has to be better to replace another."""
+_ERRORS = 1.645
+"""Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
+_FREE = 2.0
+"""Multiple of a limited policy's gain over the data that a policy of all actions has to gain."""
+_MOST_MISSED = 0.4
+"""Share of the promised gain that a policy may miss on the nearest rows; good ones miss 0.2."""
+
+
+class Appraisal(NamedTuple):
+    """The values of a policy where walks along the nearest rows start.
+
+    A constant that is part of all values is left out of them: it would round differences away.
+
+    Attributes:
+        returns: Discounted rewards of each of the policy's walks, [m].
+        promised: Mean of the values by which the policy chooses.
+        data: Mean value of the data's policy.
+        constant: The constant.
+    """
+
+    returns: np.ndarray
+    promised: float
+    data: float
+    constant: float
+
+    @property
+    def value(self) -> float:
+        """Mean value of the policy on the nearest rows."""
+        return float(self.returns.mean())
+
+    @property
+    def gain(self) -> float:
+        """What the policy gains over the data's."""
+        return self.value - self.data
+
+    @property
+    def overpromises(self) -> bool:
+        """Whether the policy misses much of the gain that it promises."""
+        return self.promised - self.value > _MOST_MISSED * (self.promised - self.data)
+
+    def surely_exceeds(self, other: "Appraisal") -> bool:
+        """Tell whether the mean of the returns exceeds another's by 1.645 standard errors."""
+        more = self.returns - other.returns
+        error = float(more.std(ddof=1)) / math.sqrt(len(more))
+        return float(more.mean()) > _ERRORS * error
 
 
 def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndarray) -> str:
@@ -21,9 +73,9 @@ def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndar
     Nothing is said of states that ended episodes, since 0 is their value, of actions of a box, or
     of vectors: "".
     """
-    if solution.basis.num_states is None:
+    if solution.known is None:
         return ""
-    missing, unknown = [], np.unique(states[solution.unknown[states]])
+    missing, unknown = [], np.unique(states[solution.known.unknown[states]])
     if unknown.size:
         more = f" and {unknown.size - 1:,} more" if unknown.size > 1 else ""
         missing.append(f"starts from state {unknown[0]}{more}")
@@ -91,4 +143,61 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
     return (
         f"{share:.0%} of the transitions start in states in which only one action was tried, and "
         "the policy takes no other there; collect transitions of other actions"
+    )
+
+
+def describe_unlikely(free: Appraisal, limited: Appraisal, one: Appraisal) -> str:
+    """Return a warning if a policy of all actions is so good that it replaces others; else "".
+
+    Args:
+        free: A policy that chooses from all actions.
+        limited: The same that chooses from likely actions.
+        one: The policy of one improvement.
+    """
+    better = free.value > one.value and free.gain > _FREE * max(limited.gain, 0.0)
+    if not better or free.overpromises or not free.surely_exceeds(limited):
+        return ""
+    return (
+        "the data's policy hardly takes the actions of a better policy: walks along the nearest "
+        "rows give a policy that chooses from all actions a mean value of "
+        f"{free.value + free.constant:.3g}, and one that chooses from likely actions "
+        f"{limited.value + free.constant:.3g}; the policy chooses from all; collect more of them"
+    )
+
+
+def describe_replaced(fitted: Appraisal, one: Appraisal) -> str:
+    """Return a warning if one improvement replaces fitted Q iteration, since it is better."""
+    better = one.value - fitted.value > _BETTER * abs(one.gain) and one.surely_exceeds(fitted)
+    if not better:
+        return ""
+    return (
+        "one improvement is better than fitted Q iteration and replaces it: walks along the "
+        f"nearest rows give its policy a mean value of {one.value + one.constant:.3g}, and the "
+        f"other {fitted.value + one.constant:.3g}"
+    )
+
+
+def describe_not_credible(policy: Appraisal) -> str:
+    """Return a warning if a policy's values promise more than its walks return; else ""."""
+    if not policy.overpromises:
+        return ""
+    promised, value, data = (
+        each + policy.constant for each in (policy.promised, policy.value, policy.data)
+    )
+    return (
+        f"the policy's values are not credible: their mean is {promised:.3g}, but walks along the "
+        f"nearest rows give the policy {value:.3g} (the data's policy: {data:.3g}); collect data "
+        "of this policy too"
+    )
+
+
+def describe_departure(ratios: np.ndarray) -> str:
+    """Return a warning if a policy leaves the data, by ratios of its visits to the rows [N]."""
+    negative = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
+    if not negative > _MOST_NEGATIVE:  # NaN if the policy visits no row.
+        return ""
+    return (
+        f"the policy leaves the data, where values are extrapolated: {negative:.0%} of the squared "
+        "ratios of its visits to those of the data are negative; record steps of this policy too, "
+        "or try improvements=1"
     )

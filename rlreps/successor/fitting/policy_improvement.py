@@ -19,8 +19,13 @@ from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
 from rlreps.successor.fitting.policy_checks import (
+    Appraisal,
     describe_alike,
     describe_costs,
+    describe_departure,
+    describe_not_credible,
+    describe_replaced,
+    describe_unlikely,
     describe_untried,
 )
 from rlreps.successor.fitting.rewards import Task
@@ -31,20 +36,10 @@ _DRAWS = (2**32, 2**32 + 1)
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _RATIO_RIDGE = 1e-3
 """λ of the ratios of visits; with a smaller one, noise makes them negative."""
-_MOST_NEGATIVE = 0.2
-"""Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
 _STABLE = 20
 """Number of successive rounds without a change of the policy after which iteration ends."""
-_BETTER = 0.05
-"""Share of its gain over the data by which one improvement has to be better to replace another."""
-_ERRORS = 1.645
-"""Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
-_FREE = 2.0
-"""Multiple of a limited policy's gain over the data that a policy of all actions has to gain."""
 _FEWEST_WALKS = 10
 """Smallest number of walks that judge."""
-_MOST_MISSED = 0.4
-"""Share of the promised gain that a policy may miss on the nearest rows; good ones miss 0.2."""
 _MOST_NUMBERS = 500_000_000
 """Largest number of features that fitted Q iteration holds, 2 GB; more rows are left out."""
 _DIVERGED = 1.5
@@ -100,9 +95,12 @@ class Improvement:
         """Return action values for a greedy policy; see ``SuccessorRepresentation.policy``."""
         rewards, solution = task.rewards, self.solution
         alike = describe_alike(solution, rewards)
-        untried = describe_untried(solution, self.candidates.actions)
-        told = alike if rewards.any() else ""  # The task tells that all rewards are 0.
-        for line in filter(None, (told, describe_costs(solution, rewards), untried)):
+        lines = [
+            alike if rewards.any() else "",  # The task warns itself if all rewards are 0.
+            describe_costs(solution, rewards),
+            describe_untried(solution, self.candidates.actions),
+        ]
+        for line in filter(None, lines):
             warn_user(line)
         one = self.of_weights(task.weights, task.constant)
         no_choice = self.candidates.actions.shape[1] == 1
@@ -122,7 +120,7 @@ class Improvement:
         if improvements == 1:
             return one
         if not isinstance(solution.basis, UnitVectors):
-            return self._better(one, self.fitted_q_iteration(rewards), rewards)
+            return self._best_on_rows(one, self.fitted_q_iteration(rewards), rewards)
         values, latest = one, None
         centred, constant = solution.centred(rewards)
         for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
@@ -134,75 +132,45 @@ class Improvement:
             values = self.of_weights(solution.values(centred[:, None], solve)[:, :, 0], constant)
         return values
 
-    def _better(self, one: ActionValues, fitted: ActionValues, rewards: np.ndarray) -> ActionValues:
-        """Return the values of fitted Q iteration, or those of the data if they serve better."""
+    def _best_on_rows(
+        self, one: ActionValues, fitted: ActionValues, rewards: np.ndarray
+    ) -> ActionValues:
+        """Return the values of fitted Q iteration, or others whose policy the rows show better."""
         solution = self.solution
-        # All without the constant of ``one``, which would round small differences away.
-        rows, constant = NearestRows(solution, solution.centred(rewards)[0]), one.constant
+        rows = NearestRows(solution, solution.centred(rewards)[0])
         if len(rows.starts) < _FEWEST_WALKS:
             return fitted
-        returns, of_one = (self._walked(rows, values) for values in (fitted, one))
-        after, before = float(returns.mean()), float(of_one.mean())
         ((_, weights),) = one.parts
         behaviour = solution.behaviour(rows.starts)
         data = float(solution.valued(weights[:, :, None], rows.starts, behaviour).mean())
+        appraise = functools.partial(self._appraise, rows=rows, data=data, constant=one.constant)
+        of_fitted, of_one = appraise(fitted), appraise(one)
         # In a box, the row nearest to an unlikely action has another one.
         if self._limits and solution.actions.num_actions is not None:
             free = self.fitted_q_iteration(rewards, limited=False)
-            of_free = self._walked(rows, free)
-            without, promised = float(of_free.mean()), self._promised(rows, free) - constant
-            gain, kept = without - data, without >= promised - _MOST_MISSED * (promised - data)
-            more = gain > _FREE * max(after - data, 0.0) and _exceeds(of_free - returns)
-            if kept and more and without > before:
-                line = (
-                    "the data's policy hardly takes the actions of a better policy: walks along "
-                    "the nearest rows give a policy that chooses from all actions a mean value of "
-                    f"{without + constant:.3g}, and one that chooses from likely actions "
-                    f"{after + constant:.3g}; the policy chooses from all; collect more of them"
-                )
+            if line := describe_unlikely(appraise(free), of_fitted, of_one):
                 warn_user(line)
                 return free
-        promised = self._promised(rows, fitted) - constant
-        if before - after > _BETTER * abs(before - data) and _exceeds(of_one - returns):
-            line = (
-                "one improvement is better than fitted Q iteration and replaces it: walks along "
-                f"the nearest rows give its policy a mean value of {before + constant:.3g}, and "
-                f"the other {after + constant:.3g}"
-            )
+        if line := describe_replaced(of_fitted, of_one):
             if not self._limits:  # Otherwise both policies stay near the data's.
                 warn_user(line)
             return one
-        if promised - after > _MOST_MISSED * (promised - data):
-            line = (
-                f"the policy's values are not credible: their mean is {promised + constant:.3g}, "
-                f"but walks along the nearest rows give the policy {after + constant:.3g} (the "
-                f"data's policy: {data + constant:.3g}); collect data of this policy too"
-            )
-            warn_user(line)
+        lines = [describe_not_credible(of_fitted)]
         # With several parts, features hold ratios so badly that true ones would be negative.
         if len(self.candidates.actions) == 1:
-            self._warn_of_departure(fitted)
+            lines.append(describe_departure(self.visit_ratios(fitted)))
+        for line in filter(None, lines):
+            warn_user(line)
         return fitted
 
-    def _walked(self, rows: NearestRows, values: ActionValues) -> np.ndarray:
-        """Compute the discounted rewards, less the constant, of a greedy policy's walks, [m]."""
-        return rows.returns(functools.partial(self.greedy, values=values))
-
-    def _promised(self, rows: NearestRows, values: ActionValues) -> float:
-        """Compute the mean value that action values promise where walks start."""
+    def _appraise(
+        self, values: ActionValues, rows: NearestRows, data: float, constant: float
+    ) -> Appraisal:
+        """Appraise the greedy policy of action values by walks along the nearest rows."""
+        returns = rows.returns(functools.partial(self.greedy, values=values))
         best = self._of_candidates(rows.starts, values).max(axis=2).sum(axis=1)
-        return float(best.mean()) + values.constant
-
-    def _warn_of_departure(self, values: ActionValues) -> None:
-        """Warn if a greedy policy leaves the data."""
-        ratios = self.visit_ratios(values)
-        left = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
-        if left > _MOST_NEGATIVE:
-            warn_user(
-                f"the policy leaves the data, where values are extrapolated: {left:.0%} of the "
-                "squared ratios of its visits to those of the data are negative; record steps of "
-                "this policy too, or try improvements=1"
-            )
+        promised = float(best.mean()) + values.constant - constant
+        return Appraisal(returns, promised, data, constant)
 
     def of_weights(self, weights: np.ndarray, constant: float) -> ActionValues:
         """Return the values with weights [p, m_b] of φ, and a constant."""
@@ -291,11 +259,9 @@ class Improvement:
         """
         members, solution = self._members, self._members[0].solution
         if solution is not self.solution:
-            for line in describe_left_out(solution, "fitted Q iteration takes"):
-                warn_user(line)
+            warn_user(describe_left_out(solution, "fitted Q iteration takes"))
         rewards, constant = solution.centred(rewards, np.mean)
         rows, reached = solution.rows, solution.rows.next_observation
-        kept = rewards if solution.chosen is None else rewards[solution.chosen]
         horizon = 1.0 / (1.0 - solution.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
@@ -303,12 +269,12 @@ class Improvement:
             [jnp.asarray(each.solution.features(rows.observation)) for each in members],
             [jnp.asarray(each.solution.features(reached)) for each in members],
             jnp.asarray(solution.taken),
-            jnp.asarray(kept, jnp.float32),
+            jnp.asarray(solution.of_rows(rewards), jnp.float32),
             jnp.asarray(solution.discounts * solution.started(reached), jnp.float32),
             jnp.asarray(self.candidates.weights),
             self.supported(reached, limited),
-            jnp.asarray(solution.kept),
-            [each._left_out(rewards, kept) for each in members],
+            jnp.asarray(solution.places),
+            [each._left_out(rewards) for each in members],
         )
         for ridge in _RIDGES:
             roots = [each.root(ridge) for each in members]
@@ -327,13 +293,14 @@ class Improvement:
         ]
         return ActionValues(parts, self.candidates.weights, constant, limited)
 
-    def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
+    def _left_out(self, rewards: np.ndarray) -> Array:
         """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1]."""
         solution = self.solution
         if solution.chosen is None:
             return jnp.zeros((len(solution.gram), 1))
-        more = solution.rewarded(rewards) - solution.right_hand_side(kept[:, None])
-        return jnp.asarray(len(kept) * more, jnp.float32)
+        own = solution.right_hand_side(solution.of_rows(rewards)[:, None])
+        more = solution.rewarded(rewards) - own
+        return jnp.asarray(len(solution.chosen) * more, jnp.float32)
 
     def visit_ratios(self, values: ActionValues) -> np.ndarray:
         """Estimate ratios of a greedy policy's discounted visits to the rows, [N]; dense features.
@@ -364,12 +331,6 @@ class Improvement:
             root = interruptible(np.linalg.solve, lower, np.eye(len(lower)))
             self._last = ridge, jnp.asarray(root / math.sqrt(len(solution.taken)), jnp.float32)
         return self._last[1]
-
-
-def _exceeds(differences: np.ndarray) -> bool:
-    """Tell whether the mean of differences exceeds 0 by 1.645 standard errors."""
-    error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-    return float(differences.mean()) > _ERRORS * error
 
 
 def _rounds(rounds: int, note: str, *data: Any) -> tuple[list[Array], Array]:
