@@ -162,12 +162,16 @@ class FitWarning(UserWarning):
     """A fit whose results are unreliable; the message says why."""
 
 
-def warn_user(message: str) -> None:
-    """Give a ``FitWarning`` of the innermost line outside ``rlreps``: the user's."""
+def warn_user(*messages: str) -> None:
+    """Give a ``FitWarning`` of the innermost line outside ``rlreps``: the user's.
+
+    Each message that is not empty has a warning of its own.
+    """
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "rlreps":
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, FitWarning, stacklevel=level)
+    for message in filter(None, messages):
+        warnings.warn(message, FitWarning, stacklevel=level)
 
 
 @contextlib.contextmanager

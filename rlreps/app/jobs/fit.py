@@ -27,7 +27,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.config import FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.fit import Fit
-from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
+from rlreps.successor.fitting.quality import FEWEST_EFFECTIVE_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
 from rlreps.successor.fitting.transitions import Transitions
 
@@ -193,7 +193,10 @@ class FitData(Job[Mapping[str, Any]]):
         figures = []
         if quality is not None:
             figure = plot_fit(
-                quality.predicted, quality.realised, quality.effective_rows, fewest=FEWEST_ROWS
+                quality.predicted,
+                quality.realised,
+                quality.effective_rows,
+                fewest=FEWEST_EFFECTIVE_ROWS,
             )
             path = save_figure(figure, folder.figures / "quality.png")
             caption = (

@@ -28,7 +28,7 @@ from rlreps.successor.fitting.config import (
 )
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
-from rlreps.successor.fitting.held_out import measure_quality
+from rlreps.successor.fitting.held_out import Split, measure_quality
 from rlreps.successor.fitting.kernel_search import search_kernel
 from rlreps.successor.fitting.least_squares import (
     COUNTED_RIDGE,
@@ -52,7 +52,7 @@ MOST_ROWS = 100_000
 _HELD_OUT = 0.2
 _DISTINCT = 0.1
 """Share of different observations up to which counts of states are advised."""
-_FEWEST_ROWS = 50
+_FEWEST_TO_SPLIT = 50
 """With fewer rows than this, none are held out."""
 
 
@@ -209,14 +209,15 @@ class Fit:
         quality: Quality | None = None
         whole = solved(self.data)
         factors = decompose(whole, config.num_features)
-        said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
-        if self._parts is not None:
-            kept, held = solved(self._kept), self.data.held_out(_HELD_OUT, config.seed)
-            quality = measure_quality(self.data, held, kept, factors, config.seed)
-            said = quality.warnings()
+        lines = [
+            f"fewer than {_FEWEST_TO_SPLIT} transitions: none were held out to measure the quality"
+        ]
+        if self._split is not None:
+            fitted = solved(self._split.fitted)
+            quality = measure_quality(self._split, fitted, factors, config.seed)
+            lines = quality.warnings()
         record = describe_record(self.data, basis, observed.actions, config.seed)
-        for line in filter(None, [describe_left_out(whole), *said, record]):
-            warn_user(line)
+        warn_user(describe_left_out(whole), *lines, record)
         return SuccessorRepresentation(
             config=config,
             observed=observed,
@@ -227,16 +228,10 @@ class Fit:
         )
 
     @functools.cached_property
-    def _parts(self) -> tuple[Transitions, Transitions] | None:
-        """Split the data into rows to solve for and rows held out; None if there are too few."""
-        if len(self.data) < _FEWEST_ROWS:
-            return None
-        return self.data.split(_HELD_OUT, self.config.seed)
-
-    @property
-    def _kept(self) -> Transitions:
-        """The rows that are not held out; all rows if there are too few to split."""
-        return self.data if self._parts is None else self._parts[0]
+    def _split(self) -> Split | None:
+        """The rows to solve for and the rows held out; None if there are too few."""
+        few = len(self.data) < _FEWEST_TO_SPLIT
+        return None if few else Split.of(self.data, _HELD_OUT, self.config.seed)
 
     def _chosen(self, count: int, basis: Basis) -> np.ndarray | None:
         """Choose random rows if features are dense and rows many; None takes all of them."""
@@ -267,10 +262,9 @@ class Fit:
         if networks is not None:
             inputs = observed.inputs(data)
             # The held-out rows measure the networks' quality too, so train on the others.
-            kept, policy = self._kept, self._policy
-            params = train_networks(
-                kept, observed.actions, config, networks, inputs, policy, folder
-            )
+            fitted = data if self._split is None else self._split.fitted
+            given = config, networks, inputs, self._policy, folder
+            params = train_networks(fitted, observed.actions, *given)
             some = np.random.default_rng(config.seed).permutation(len(data))[:10_000]
             return NetworkBasis.of(networks, params, inputs, data.next_observation[some]), 1e-6
         method = config.method
@@ -281,7 +275,7 @@ class Fit:
                 ridge = COUNTED_RIDGE / len(data)
             return UnitVectors(observed.num_states), ridge
         actions, most = observed.actions, self._most_features
-        return search_kernel(config, data, self._parts, actions, most, self._behaviour)
+        return search_kernel(config, data, self._split, actions, most, self._behaviour)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the average of b over the actions that follow each cut, [m, m_b]."""

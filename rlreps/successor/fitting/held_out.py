@@ -9,9 +9,10 @@ For exact values the δ are martingale differences, so that E Σ_j γ²ʲ δ²_{
 noise alone. A fit with larger squared errors is biased.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # ``scipy.stats`` loads on first use: it takes a second.
@@ -26,7 +27,7 @@ from rlreps.successor.fitting.basis import (
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.least_squares import COUNTED_RIDGE, LeastSquares, Steps
 from rlreps.successor.fitting.quality import Quality
-from rlreps.successor.fitting.transitions import Transitions, rows_left
+from rlreps.successor.fitting.transitions import Transitions
 
 _NUM_CUMULANTS = 32
 FEWEST_VISITS = 10  # Counts judge vectors if observations occur so often in the mean.
@@ -50,75 +51,127 @@ CumulantFunction = Callable[[np.ndarray], np.ndarray]
 """Functions of observations, [m, ...] → [m, _NUM_CUMULANTS]."""
 
 
-def measure_quality(
-    data: Transitions, held: np.ndarray, solution: LeastSquares, factors: Factors, seed: int
-) -> Quality:
-    """Measure the quality of a fit.
+class Split(NamedTuple):
+    """Transitions in two parts, of which one measures what is fitted to the other.
 
-    ``held`` [N] marks the rows held out: whole episodes, or stretches of them. The solution is that
-    of the other rows, and the factors are in its features. The seed decides the cumulants.
+    Attributes:
+        data: All transitions.
+        held: Mask of the rows held out: whole episodes, or blocks of long ones, [N].
+        fitted: The other rows.
+        tested: The rows held out.
     """
-    generator, own = np.random.default_rng(seed), np.flatnonzero(held)
+
+    data: Transitions
+    held: np.ndarray
+    fitted: Transitions
+    tested: Transitions
+
+    @classmethod
+    def of(cls, data: Transitions, share: float, seed: int) -> "Split":
+        """Hold out about a share of the rows; see ``Transitions.held_out``."""
+        return cls(data, data.held_out(share, seed), *data.split(share, seed))
+
+
+class Predictor(NamedTuple):
+    """A solution that predicts the discounted sums of cumulants.
+
+    Attributes:
+        solution: The solution.
+        cumulants: c, as a function of observations.
+        weights: Weights of Q for c, [p, m_b, k].
+    """
+
+    solution: LeastSquares
+    cumulants: CumulantFunction
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, solution: LeastSquares, cumulants: CumulantFunction) -> "Predictor":
+        """Solve for cumulants in the solution's own rows."""
+        reached = solution.rows.next_observation
+        return cls(solution, cumulants, solution.values(cumulants(reached)))
+
+    def predict(self, rows: Steps, ends: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums Q(s, a) that are predicted from rows, and the TD errors, [n, k] each.
+
+        The value of the next state is an average over its actions. With ``ends``, which marks the
+        last row of each episode, only ends take this average; other rows take the value of the
+        action that follows.
+        """
+        solution = self.solution
+        values = solution.valued(
+            self.weights, rows.observation, solution.actions.weights(rows.action)
+        )
+        averaged = np.ones(len(values), np.bool_) if ends is None else ends
+        states = rows.next_observation[averaged]
+        following = solution.behaviour(states)
+        following = following * (solution.discount * ~rows.terminated[averaged, None])
+        reached = np.roll(solution.discount * values, -1, axis=0)
+        reached[averaged] = solution.valued(self.weights, states, following)
+        return values, self.cumulants(rows.next_observation) + reached - values
+
+    def squared_errors(self, rows: Steps, ends: np.ndarray) -> np.ndarray:
+        """Return the squared errors of predicted sums; the prediction fills in after a cut."""
+        errors = self.predict(rows, ends)[1]
+        return np.asarray(np.square(discounted_sums(errors, ends, self.solution.discount)))
+
+
+def measure_quality(split: Split, solution: LeastSquares, factors: Factors, seed: int) -> Quality:
+    """Measure the quality of a fit on the rows held out.
+
+    The solution is that of the other rows, and the factors are in its features. The seed decides
+    the cumulants.
+    """
+    data, tested, generator = split.data, split.tested, np.random.default_rng(seed)
     cumulants = random_cumulants(data, generator)
-    rows, kept = Steps.of(data).at(own), solution.rows
-    # A stretch ends with its episode, or before rows that are not held out.
-    ends = data.ends[own] | np.append(np.diff(own) > 1, True)
-    row_sums = None if data.terminated.any() else _row_sums(solution, rows)
-    gamma = _judged_discount(ends, rows.terminated, solution.discount)
-    judged = solution.with_discount(gamma)
-    weights = judged.values(cumulants(kept.next_observation))
-    values, errors = _errors(judged, weights, cumulants, rows, ends)
-    offsets = discounted_sums(errors, ends, gamma)
-    bounds = {"noise": discounted_sums(np.square(errors), ends, gamma**2)}
-    few = kept.at(slice(None, None, max(1, len(kept.action) // _MOST_ROWS)))
-    reference = _reference(data, held, judged, few, cumulants, seed)
+    gamma = _judged_discount(tested, solution.discount)
+    judged = Predictor.of(solution.with_discount(gamma), cumulants)
+    rows, fitted = Steps.of(tested), solution.rows
+    predicted, td_errors = judged.predict(rows, tested.ends)
+    errors = discounted_sums(td_errors, tested.ends, gamma)
+    # A good fit's squared errors exceed neither of these bounds on average.
+    bounds = {"noise": discounted_sums(np.square(td_errors), tested.ends, gamma**2)}
+    few = fitted.at(slice(None, None, max(1, len(fitted.action) // _MOST_ROWS)))
+    reference = _reference(split, judged, few, seed)
     if reference is not None:
-        other, tested, own_cumulants = reference
-        weights_of_other = other.values(own_cumulants(other.rows.next_observation))
-        errors = _errors(other, weights_of_other, own_cumulants, tested, ends)[1]
-        bounds["reference"] = np.square(discounted_sums(errors, ends, gamma))
-    scale = max(float(np.square(cumulants(rows.next_observation)).mean()), 1e-12)
-    centre = _mean_sum(data, ~held, cumulants, gamma)
+        bounds["reference"] = reference
+    centre = _mean_sum(split.fitted, cumulants, gamma)
     if centre is None:
-        centre = (values + offsets).mean(axis=0)
-    variance = max(float(np.square(values + offsets - centre).mean()), _SPREAD**2 * scale)
-    squares = [np.square(_errors(judged, weights, cumulants, r)[1]).mean() for r in (rows, few)]
+        centre = (predicted + errors).mean(axis=0)
+    scale = max(float(np.square(cumulants(rows.next_observation)).mean()), 1e-12)
+    sums = Sums(predicted, errors, bounds, _starts(tested, gamma), centre, scale)
+    variance = max(float(np.square(predicted + errors - centre).mean()), _SPREAD**2 * scale)
+    squares = [np.square(judged.predict(r)[1]).mean() for r in (rows, few)]
     # Independent TD errors of variance v give sums of variance v Σ_j γ²ʲ.
-    terms = float(np.mean((1.0 - gamma ** (2 * rows_left(ends))) / (1.0 - gamma**2)))
-    starts = _starts(ends, rows.terminated, gamma)
+    terms = float(np.mean((1.0 - gamma ** (2 * tested.steps_left)) / (1.0 - gamma**2)))
     judged_horizon = (1.0 - solution.discount) / (1.0 - gamma)
     return Quality(
-        **_compared(values, offsets, centre, bounds, starts, generator, scale),
+        **sums.measures(generator),
         discount=gamma,
-        horizon=judged_horizon if (starts >= 0).any() else 0.0,
+        horizon=judged_horizon if (sums.stretch >= 0).any() else 0.0,
         overfit=float((squares[0] - squares[1]) * terms / variance),
-        row_sums=row_sums,
+        row_sums=None if data.terminated.any() else _row_sums(solution, rows),
         untried=None if data.num_states is None else _untried(data),
         effective_rows=_effective_rows(solution, factors),
     )
 
 
-def _reference(
-    data: Transitions,
-    held: np.ndarray,
-    solution: LeastSquares,
-    few: Steps,
-    cumulants: CumulantFunction,
-    seed: int,
-) -> tuple[LeastSquares, Steps, CumulantFunction] | None:
-    """Return a fit whose errors a good fit does not exceed, the held-out rows, and the cumulants.
+def _reference(split: Split, judged: Predictor, few: Steps, seed: int) -> np.ndarray | None:
+    """Return squared errors [n, k] of a reference fit on the rows held out; None without one.
 
     Features of networks are compared with random features on some rows, ``few``. Random features
     are compared with counts where observations repeat; the rows and the cumulants are then those of
     the observations' numbers. Other features have no reference.
     """
-    gamma, basis = solution.discount, solution.basis
+    data, ends = split.data, split.tested.ends
+    solution, basis = judged.solution, judged.solution.basis
+    gamma = solution.discount
     if isinstance(basis, UnitVectors):
         return None
     if not isinstance(basis, FourierBasis):
         small = FourierBasis.of(few.observation, _REFERENCE, 1.0, seed)
         other = LeastSquares(small, solution.actions, few, gamma, 1e-4, solution.behaviour)
-        return other, Steps.of(data).at(held), cumulants
+        return Predictor.of(other, judged.cumulants).squared_errors(Steps.of(split.tested), ends)
     if data.continuous or data.distinct == 1.0:
         return None
     numbered, table = data.numbered()
@@ -128,12 +181,13 @@ def _reference(
     other = LeastSquares(
         UnitVectors(len(table)),
         solution.actions,
-        steps.at(~held),
+        steps.at(~split.held),
         gamma,
         COUNTED_RIDGE / len(data),
         lambda states: solution.behaviour(table[states]),
     )
-    return other, steps.at(held), cumulants(table).__getitem__
+    counted = Predictor.of(other, judged.cumulants(table).__getitem__)
+    return counted.squared_errors(steps.at(split.held), ends)
 
 
 def _row_sums(solution: LeastSquares, rows: Steps) -> float:
@@ -169,14 +223,9 @@ def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) ->
 
 
 def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
-    """Return the mean squared error of predicted sums of random cumulants on other transitions.
-
-    Sums run to the end of each episode. At a cut, the prediction replaces the rest of the sum.
-    """
-    cumulants = random_cumulants(other, np.random.default_rng(seed))
-    weights = solution.values(cumulants(solution.rows.next_observation))
-    errors = _errors(solution, weights, cumulants, Steps.of(other), other.ends)[1]
-    return float(np.square(discounted_sums(errors, other.ends, solution.discount)).mean())
+    """Return the mean squared error of predicted sums of random cumulants on other transitions."""
+    predictor = Predictor.of(solution, random_cumulants(other, np.random.default_rng(seed)))
+    return float(predictor.squared_errors(Steps.of(other), other.ends).mean())
 
 
 def random_cumulants(data: Transitions, generator: np.random.Generator) -> CumulantFunction:
@@ -206,136 +255,117 @@ def random_cumulants(data: Transitions, generator: np.random.Generator) -> Cumul
     )
 
 
-def _errors(
-    solution: LeastSquares,
-    weights: np.ndarray,
-    cumulants: CumulantFunction,
-    rows: Steps,
-    ends: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q(s, a) and the TD errors of rows, [n, k] each.
-
-    The value of the next state is an average over its actions. With ``ends``, which marks the last
-    row of each stretch of time, the average is used only at the ends; other rows use the value of
-    the action taken.
-    """
-    values = solution.valued(weights, rows.observation, solution.actions.weights(rows.action))
-    averaged = np.ones(len(values), np.bool_) if ends is None else ends
-    states = rows.next_observation[averaged]
-    following = solution.behaviour(states)
-    following = following * (solution.discount * ~rows.terminated[averaged, None])
-    reached = np.roll(solution.discount * values, -1, axis=0)
-    reached[averaged] = solution.valued(weights, states, following)
-    return values, cumulants(rows.next_observation) + reached - values
-
-
-def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) -> float:
+def _judged_discount(data: Transitions, discount: float) -> float:
     """Return the discount, lowered if needed so that early sums of most records are complete."""
-    if (_starts(ends, terminated, discount) >= 0).any():
+    if (_starts(data, discount) >= 0).any():
         return discount
-    lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+    lengths = np.diff(np.flatnonzero(data.ends), prepend=-1)
     half = int(np.quantile(lengths, 1.0 - _COMPLETE, method="lower")) // 2
     return min(discount, float(_LACKING ** (1.0 / half))) if half >= 2 else discount
 
 
-def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.ndarray:
+def _starts(data: Transitions, discount: float) -> np.ndarray:
     """Number the stretches of time in which complete sums start, [n]; -1 for other rows."""
-    rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
+    rows, lasts = np.arange(len(data)), np.flatnonzero(data.ends)
     episode = np.searchsorted(lasts, rows)
     time = rows - np.append(0, lasts[:-1] + 1)[episode]
-    whole = terminated[lasts][episode] | (discount ** (lasts[episode] - rows + 1.0) <= _LACKING)
-    share = np.bincount(time, whole) / np.maximum(np.bincount(time), 1)
+    complete = data.terminated[lasts][episode] | (discount**data.steps_left <= _LACKING)
+    share = np.bincount(time, complete) / np.maximum(np.bincount(time), 1)
     length = math.ceil(math.log(_LACKING) / math.log(discount))
-    return np.where(share[time] >= _COMPLETE, episode * len(ends) + time // length, -1)
+    return np.where(share[time] >= _COMPLETE, episode * len(data) + time // length, -1)
 
 
-def _mean_sum(
-    data: Transitions, kept: np.ndarray, cumulants: CumulantFunction, discount: float
-) -> np.ndarray | None:
-    """Return the mean of the complete sums in the rows that a fit sees, [k]; None without any.
+def _mean_sum(data: Transitions, cumulants: CumulantFunction, discount: float) -> np.ndarray | None:
+    """Return the mean of the complete sums of fitted rows, [k]; None if no sum is complete.
 
-    The held-out sums are compared with this mean. Sums that overlap are alike, so that those of few
-    records vary less about their own mean than about the true one. The mean takes the place of what
-    follows a cut.
+    This mean is the constant with which predictions are compared. The mean of the held-out sums
+    would be too good a constant: the sums of few records overlap, so they vary less about their own
+    mean than about the true one. Where a record is cut, the mean fills in the rest of a sum.
     """
-    own = np.flatnonzero(kept)
-    ends, terminated = data.ends[own] | np.append(np.diff(own) > 1, True), data.terminated[own]
-    starts = _starts(ends, terminated, discount) >= 0
+    starts = _starts(data, discount) >= 0
     if not starts.any():
         return None
     # The weight of a cumulant is the sum of its weights in the sums that contain it.
-    weights, running = np.empty(len(own)), 0.0
-    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+    weights, running = np.empty(len(data)), 0.0
+    for row, (start, end) in enumerate(zip(starts.tolist(), data.ends.tolist(), strict=True)):
         running += start
         weights[row] = running
         running = 0.0 if end else discount * running
     total = sum(
-        weights[some] @ cumulants(data.next_observation[own[some]]) for some in blocks_of(len(own))
+        weights[some] @ cumulants(data.next_observation[some]) for some in blocks_of(len(data))
     )
-    left = rows_left(ends)[starts]
-    ended = terminated[np.flatnonzero(starts) + left - 1]
+    left = data.steps_left[starts]
+    ended = data.terminated[np.flatnonzero(starts) + left - 1]
     return np.asarray(total / (1.0 - np.where(ended, 0.0, discount**left)).sum())
 
 
-def _compared(
-    values: np.ndarray,
-    offsets: np.ndarray,
-    centre: np.ndarray,
-    bounds: Mapping[str, np.ndarray],
-    stretch: np.ndarray,
-    generator: np.random.Generator,
-    scale: float,
-) -> dict[str, Any]:
-    """Compare predicted sums [n, k] with realised sums: the first measures of ``Quality``.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sums:
+    """Predicted and realised sums of cumulants, from every row held out.
 
-    Args:
-        values: Predicted sums.
-        offsets: Realised sums less predicted sums.
+    Attributes:
+        predicted: Predicted sums, [n, k].
+        errors: Realised less predicted sums, [n, k].
+        bounds: Squared errors that those of the fit should not exceed on average, by name, [n, k].
+        stretch: As returned by ``_starts``; sums of different stretches count as independent, [n].
         centre: The constant prediction, [k].
-        bounds: Squared errors, [n, k], that the fit's squared errors should not exceed on average:
-            those of noise, and of a reference fit.
-        stretch: As returned by ``_starts``; sums of different stretches count as independent.
-        generator: Chooses the sums that are kept for a figure.
         scale: Mean square of the cumulants.
     """
-    starts = np.flatnonzero(stretch >= 0)
-    if len(starts) == 0:
-        figures = dict.fromkeys(("r_squared", "attainable", "missed", "worse"))
-        return {"starts": 0, **figures, "predicted": (), "realised": ()}
-    values, offsets = values[starts], offsets[starts]
-    realised = values + offsets
-    constant = np.square(realised - centre).mean(axis=1)
-    # One variance for all cumulants, since one of them may be (nearly) constant.
-    variance = float(constant.mean())
-    varied = variance > _SPREAD**2 * scale
-    if not varied:
-        variance = max(float(np.square(realised).mean()), 1e-12)
-    lost = np.square(offsets).mean(axis=1) / variance
-    least = {name: bound[starts].mean(axis=1) / variance for name, bound in bounds.items()}
-    smallest = min(least.values(), key=np.mean)
-    attainable = float(1.0 - smallest.mean())
-    # About their own mean, the sums of few records vary less.
-    own = float(realised.var(axis=0).mean()) / variance - float(smallest.mean())
-    if 0.0 < own < attainable:
-        attainable = own
-    predictable = max(0.0, _least_mean(constant / variance - smallest, stretch[starts]))
-    if attainable < 0.0 and _least_mean(smallest - constant / variance, stretch[starts]) <= 0.0:
-        attainable = 0.0  # By chance, the sums vary less than their noise.
-    if varied:
-        least["constant"] = constant / variance
-    excess = {name: _least_mean(lost - bound, stretch[starts]) for name, bound in least.items()}
-    some = [generator.integers(size, size=_POINTS) for size in values.shape]
-    shown = [((sums - centre) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
-    return {
-        "starts": len(starts),
-        "r_squared": float(1.0 - lost.mean()) if varied else None,
-        "attainable": attainable if varied else None,
-        "predictable": predictable if varied else 0.0,
-        "missed": max(0.0, *excess.values()),
-        "worse": max(0.0, excess.get("constant", 0.0) - _NEGLIGIBLE),
-        "predicted": tuple(shown[0].tolist()),
-        "realised": tuple(shown[1].tolist()),
-    }
+
+    predicted: np.ndarray
+    errors: np.ndarray
+    bounds: Mapping[str, np.ndarray]
+    stretch: np.ndarray
+    centre: np.ndarray
+    scale: float
+
+    def measures(self, generator: np.random.Generator) -> dict[str, Any]:
+        """Compute the measures of ``Quality`` that compare complete sums.
+
+        The generator chooses the sums that are kept for a figure.
+        """
+        starts = np.flatnonzero(self.stretch >= 0)
+        if len(starts) == 0:
+            figures = dict.fromkeys(("r_squared", "attainable", "missed", "worse"))
+            return {"starts": 0, **figures, "predicted": (), "realised": ()}
+        predicted, errors = self.predicted[starts], self.errors[starts]
+        realised, stretch = predicted + errors, self.stretch[starts]
+        constant = np.square(realised - self.centre).mean(axis=1)
+        # One variance for all cumulants, since one of them may be (nearly) constant.
+        variance = float(constant.mean())
+        varied = variance > _SPREAD**2 * self.scale
+        if not varied:
+            variance = max(float(np.square(realised).mean()), 1e-12)
+        # From here on, squared errors are shares of this variance.
+        constant, lost = constant / variance, np.square(errors).mean(axis=1) / variance
+        least = {name: each[starts].mean(axis=1) / variance for name, each in self.bounds.items()}
+        smallest = min(least.values(), key=np.mean)
+        attainable = float(1.0 - smallest.mean())
+        # About their own mean, the sums of few records vary less.
+        own = float(realised.var(axis=0).mean()) / variance - float(smallest.mean())
+        if 0.0 < own < attainable:
+            attainable = own
+        predictable = max(0.0, _least_mean(constant - smallest, stretch))
+        if attainable < 0.0 and _least_mean(smallest - constant, stretch) <= 0.0:
+            attainable = 0.0  # By chance, the sums vary less than their noise.
+        if varied:
+            least["constant"] = constant
+        excess = {name: _least_mean(lost - each, stretch) for name, each in least.items()}
+        some = [generator.integers(size, size=_POINTS) for size in predicted.shape]
+        shown = [
+            (((sums - self.centre) / math.sqrt(variance))[*some].round(3)).tolist()
+            for sums in (predicted, realised)
+        ]
+        return {
+            "starts": len(starts),
+            "r_squared": float(1.0 - lost.mean()) if varied else None,
+            "attainable": attainable if varied else None,
+            "predictable": predictable if varied else 0.0,
+            "missed": max(0.0, *excess.values()),
+            "worse": max(0.0, excess.get("constant", 0.0) - _NEGLIGIBLE),
+            "predicted": tuple(shown[0]),
+            "realised": tuple(shown[1]),
+        }
 
 
 def _least_mean(values: np.ndarray, stretch: np.ndarray) -> float:

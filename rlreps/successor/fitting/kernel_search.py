@@ -4,8 +4,9 @@ Candidates are kernels of several widths, along the coordinates or along the pri
 data. Coordinates that are noise are left out of all of them.
 """
 
+import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from rlreps.runs.progress import hidden, progress_bar
 from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.basis import FourierBasis, standardised, whitened
 from rlreps.successor.fitting.config import FitConfig, LeastSquaresFit
-from rlreps.successor.fitting.held_out import squared_error
+from rlreps.successor.fitting.held_out import Split, squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.observation_checks import (
     MOST_TESTED_ROWS,
@@ -29,7 +30,8 @@ _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _RIDGE = 1e-5
 """λ at which kernels are compared; with a smaller λ, some systems are close to singular."""
-_MOST_FEATURES = 300
+_MOST_COMPARED_FEATURES = 300
+"""Largest number of features in which kernels are compared."""
 _TOLERANCE = 1.1
 """A candidate is good if its error is at most this multiple of the least error."""
 
@@ -37,7 +39,7 @@ _TOLERANCE = 1.1
 def search_kernel(
     config: FitConfig,
     data: Transitions,
-    parts: tuple[Transitions, Transitions] | None,
+    split: Split | None,
     actions: ActionBasis,
     count: int,
     behave: Callable[[FourierBasis, Steps], Behaviour],
@@ -52,7 +54,7 @@ def search_kernel(
     Args:
         config: The options; those of the method that are not None are not searched.
         data: The transitions.
-        parts: Rows to solve for and rows held out; None if there are too few to choose by.
+        split: Rows to solve for and rows held out; None if there are too few to choose by.
         actions: b.
         count: Number of features, p.
         behave: Estimates the policy of some rows, in some features.
@@ -66,52 +68,71 @@ def search_kernel(
     noise = noise_coordinates(data, actions, seed)
     if noise:
         warn_user(describe_noise(noise))
-    kept = ~np.isin(np.arange(flat.shape[1]), noise)
-    widths = _WIDTHS if method.width is None else (method.width,)
-    ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
+    used = ~np.isin(np.arange(flat.shape[1]), noise)
     along = {"coordinates": standardised, "principal": whitened}
     names = list(along) if method.axes is None else [method.axes]
-    axes = {name: along[name](flat, kept) for name in names}
-    kernels = list(itertools.product(names if kept.sum() > 1 else names[:1], widths))
+    axes = [along[name](flat, used) for name in names]
+    widths = _WIDTHS if method.width is None else (method.width,)
+    ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
+    kernels = list(itertools.product(axes if used.sum() > 1 else axes[:1], widths))
 
-    def basis(kernel: tuple[str, float], most: int) -> FourierBasis:
-        name, width = kernel
-        return FourierBasis.of(flat, most, width, seed, axes[name])
+    def basis(place: int, size: int) -> FourierBasis:
+        own, width = kernels[place]
+        return FourierBasis.of(flat, size, width, seed, own)
 
-    if parts is None or len(kernels) + len(ridges) == 2:
-        return basis(kernels[0], count), ridges[0]
-    _, other = parts
-    rows, tested = (
-        Steps.of(part).at(
-            np.sort(np.random.default_rng(seed).permutation(len(part))[:MOST_TESTED_ROWS])
-        )
-        for part in parts
-    )
-    bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}
+    if split is None or len(kernels) + len(ridges) == 2:
+        return basis(0, count), ridges[0]
+    small = [basis(place, min(count, _MOST_COMPARED_FEATURES)) for place in range(len(kernels))]
+    rows = _draw_rows(split.fitted, seed)
+    compared_at = _RIDGE if method.regularisation is None else method.regularisation
     # All candidates share one estimate of the policy.
-    behaviour = behave(bases[kernels[0]], rows)
+    given = config.discount, compared_at, behave(small[0], rows)
+    first = LeastSquares(small[0], actions, rows, *given)
+    place, ridge = _choose(first, small, ridges, split.tested, axes[-1], seed)
+    return basis(place, count), ridge
 
-    ridge = _RIDGE if method.regularisation is None else ridges[0]
-    fits = len(kernels) + len(ridges) - (ridge in ridges)
+
+def _choose(
+    first: LeastSquares,
+    bases: Sequence[FourierBasis],
+    ridges: Sequence[float],
+    other: Transitions,
+    axes: np.ndarray,
+    seed: int,
+) -> tuple[int, float]:
+    """Choose a basis (its place) and then λ by errors on other rows; see ``search_kernel``.
+
+    Bases are compared at the λ of the solution in the first of them.
+    """
+    fits = len(bases) + len(ridges) - (first.regularisation in ridges)
     with progress_bar("choice of features", total=fits, unit="fits", after=2.0) as advance:
 
-        def solved(kernel: tuple[str, float], ridge: float) -> tuple[LeastSquares, float]:
-            """Return a solution and its error of sums."""
+        def error_of_sums(solution: LeastSquares) -> float:
             advance(1)
-            given = config.discount, ridge, behaviour
-            solution = LeastSquares(bases[kernel], actions, rows, *given)
             with hidden():
-                return solution, squared_error(solution, other, seed)
+                return squared_error(solution, other, seed)
 
-        sums, changes = {}, {}
-        for each in kernels:
-            solution, sums[each] = solved(each, ridge)
-            changes[each] = change_error(solution, tested, axes[names[-1]])
-        most = _TOLERANCE * min(sums.values())
-        kernel = min((each for each in kernels if sums[each] <= most), key=changes.__getitem__)
-        errors = [sums[kernel] if each == ridge else solved(kernel, each)[1] for each in ridges]
-    chosen = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
-    return basis(kernel, count), ridges[chosen]
+        sums, changes, tested = [], [], _draw_rows(other, seed)
+        for basis in bases:
+            solution = dataclasses.replace(first, basis=basis)
+            sums.append(error_of_sums(solution))
+            changes.append(change_error(solution, tested, axes))
+        good = [place for place, error in enumerate(sums) if error <= _TOLERANCE * min(sums)]
+        best = min(good, key=changes.__getitem__)
+        chosen = dataclasses.replace(first, basis=bases[best])
+        errors = [
+            sums[best]
+            if ridge == first.regularisation
+            else error_of_sums(dataclasses.replace(chosen, regularisation=ridge))
+            for ridge in ridges
+        ]
+    smallest = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
+    return best, ridges[smallest]
+
+
+def _draw_rows(data: Transitions, seed: int) -> Steps:
+    drawn = np.random.default_rng(seed).permutation(len(data))[:MOST_TESTED_ROWS]
+    return Steps.of(data).at(np.sort(drawn))
 
 
 def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> float:

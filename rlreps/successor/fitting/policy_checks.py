@@ -31,13 +31,11 @@ _MOST_MISSED = 0.4
 class Appraisal(NamedTuple):
     """The values of a policy where walks along the nearest rows start.
 
-    A constant that is part of all values is left out of them: it would round differences away.
-
     Attributes:
         returns: Discounted rewards of each of the policy's walks, [m].
         promised: Mean of the values by which the policy chooses.
         data: Mean value of the data's policy.
-        constant: The constant.
+        constant: Left out of all of these, since it would round differences away.
     """
 
     returns: np.ndarray
@@ -147,13 +145,7 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
 
 
 def describe_unlikely(free: Appraisal, limited: Appraisal, one: Appraisal) -> str:
-    """Return a warning if a policy of all actions is so good that it replaces others; else "".
-
-    Args:
-        free: A policy that chooses from all actions.
-        limited: The same that chooses from likely actions.
-        one: The policy of one improvement.
-    """
+    """Return a warning if a policy of all actions replaces those of likely ones; else ""."""
     better = free.value > one.value and free.gain > _FREE * max(limited.gain, 0.0)
     if not better or free.overpromises or not free.surely_exceeds(limited):
         return ""
@@ -166,7 +158,7 @@ def describe_unlikely(free: Appraisal, limited: Appraisal, one: Appraisal) -> st
 
 
 def describe_replaced(fitted: Appraisal, one: Appraisal) -> str:
-    """Return a warning if one improvement replaces fitted Q iteration, since it is better."""
+    """Return a warning if one improvement, since it is better, replaces another policy; else ""."""
     better = one.value - fitted.value > _BETTER * abs(one.gain) and one.surely_exceeds(fitted)
     if not better:
         return ""
@@ -177,7 +169,7 @@ def describe_replaced(fitted: Appraisal, one: Appraisal) -> str:
     )
 
 
-def describe_not_credible(policy: Appraisal) -> str:
+def describe_overpromised(policy: Appraisal) -> str:
     """Return a warning if a policy's values promise more than its walks return; else ""."""
     if not policy.overpromises:
         return ""
@@ -193,7 +185,8 @@ def describe_not_credible(policy: Appraisal) -> str:
 
 def describe_departure(ratios: np.ndarray) -> str:
     """Return a warning if a policy leaves the data, by ratios of its visits to the rows [N]."""
-    negative = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
+    squares = np.square(ratios)
+    negative = squares[ratios < 0.0].sum() / squares.sum()
     if not negative > _MOST_NEGATIVE:  # NaN if the policy visits no row.
         return ""
     return (

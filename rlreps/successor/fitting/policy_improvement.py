@@ -14,20 +14,12 @@ from jax import Array, lax
 from rlreps.errors import warn_user
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
+from rlreps.successor.fitting import policy_checks
 from rlreps.successor.fitting.actions import Candidates
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
-from rlreps.successor.fitting.policy_checks import (
-    Appraisal,
-    describe_alike,
-    describe_costs,
-    describe_departure,
-    describe_not_credible,
-    describe_replaced,
-    describe_unlikely,
-    describe_untried,
-)
+from rlreps.successor.fitting.policy_checks import Appraisal
 from rlreps.successor.fitting.rewards import Task
 
 _MOST_ITERATIONS = 1_000
@@ -94,14 +86,12 @@ class Improvement:
     def of_task(self, task: Task, improvements: int | None) -> ActionValues:
         """Return action values for a greedy policy; see ``SuccessorRepresentation.policy``."""
         rewards, solution = task.rewards, self.solution
-        alike = describe_alike(solution, rewards)
-        lines = [
+        alike = policy_checks.describe_alike(solution, rewards)
+        warn_user(
             alike if rewards.any() else "",  # The task warns itself if all rewards are 0.
-            describe_costs(solution, rewards),
-            describe_untried(solution, self.candidates.actions),
-        ]
-        for line in filter(None, lines):
-            warn_user(line)
+            policy_checks.describe_costs(solution, rewards),
+            policy_checks.describe_untried(solution, self.candidates.actions),
+        )
         one = self.of_weights(task.weights, task.constant)
         no_choice = self.candidates.actions.shape[1] == 1
         return self.values(one, rewards, 1 if alike or no_choice else improvements)
@@ -148,19 +138,17 @@ class Improvement:
         # In a box, the row nearest to an unlikely action has another one.
         if self._limits and solution.actions.num_actions is not None:
             free = self.fitted_q_iteration(rewards, limited=False)
-            if line := describe_unlikely(appraise(free), of_fitted, of_one):
+            if line := policy_checks.describe_unlikely(appraise(free), of_fitted, of_one):
                 warn_user(line)
                 return free
-        if line := describe_replaced(of_fitted, of_one):
+        if line := policy_checks.describe_replaced(of_fitted, of_one):
             if not self._limits:  # Otherwise both policies stay near the data's.
                 warn_user(line)
             return one
-        lines = [describe_not_credible(of_fitted)]
+        warn_user(policy_checks.describe_overpromised(of_fitted))
         # With several parts, features hold ratios so badly that true ones would be negative.
         if len(self.candidates.actions) == 1:
-            lines.append(describe_departure(self.visit_ratios(fitted)))
-        for line in filter(None, lines):
-            warn_user(line)
+            warn_user(policy_checks.describe_departure(self.visit_ratios(fitted)))
         return fitted
 
     def _appraise(

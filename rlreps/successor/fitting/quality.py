@@ -1,6 +1,16 @@
-"""What held-out episodes say about a fit, and the warnings that follow."""
+"""What held-out episodes say about a fit, and the warnings that follow.
+
+The measures of returns answer one question each. ``r_squared``: which share of the variance of the
+returns does the fit predict? ``attainable``: which share does noise leave to predict?
+``predictable``: how large is this share at least? ``missed``: how much larger are the errors, at
+least, than those of noise, of a constant or of another fit? ``worse``: than those of a constant?
+``horizon``: how far do the returns reach that were compared? The others check the fit itself:
+``overfit`` its rows, ``row_sums`` its mass, ``untried`` its states, ``effective_rows`` its
+components.
+"""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,7 +23,7 @@ _OVERFIT = 0.3  # Random chains: 1 with two rows per state and action, 0.45 with
 _OVERFIT_DENSE = 1.0
 _ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
 _UNTRIED = 0.05  # Share of states with unknown values. Above 0: the last row may add a state.
-FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
+FEWEST_EFFECTIVE_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
 _HOPELESS = -0.1  # Attainable R² is above it if all is noise.
 _UNTOLD = -0.3  # R² that exact values of one record hardly fall below by chance.
 _LOW = 0.35  # Share of ``attainable`` that good fits of 1,000 rows reach 14 times in 15.
@@ -29,6 +39,11 @@ _ADVICE_OF_STATES = (
     "lack something; fit each policy's episodes, or number states that tell more. If you set "
     "regularisation or trained a network, try a smaller one, or more steps"
 )
+_BEYOND_NOISE = (
+    "and TD errors are larger than noise can be; try more data, or leave out numbers of the "
+    "observations that do not matter"
+)
+_TOO_FEW = "of too few returns to tell; try more episodes, or a smaller discount"
 _FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 
 
@@ -79,9 +94,104 @@ class Quality:
     realised: tuple[float, ...]
     predictable: float = 0.0
 
+    def lines(self) -> list[str]:
+        """Describe the measures, one per line."""
+        why = "sums hardly vary" if self.starts else "records are cut before sums are complete"
+        found = [f"R² on held-out episodes: unknown, {why}"]
+        if self.r_squared is not None and self.attainable is not None:
+            allowed = f"{max(self.attainable, self.r_squared, 0.0):.3f}"
+            found = [
+                f"R² of sums of random cumulants on held-out episodes: {self.r_squared:.3f}; noise "
+                f"allows {'an unknown part' if self.unknown else allowed} "
+                f"(discount {self.discount:.3g}, {self.starts:,} starts)"
+            ]
+        found.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
+        if self.row_sums is not None:
+            found.append(f"row sums: {self.row_sums:.1%} from 1 / (1 - discount) in the mean")
+        if self.untried is not None:
+            found.append(f"states reached in which no row starts: {self.untried:.1%}")
+        known = self._within_rank or [0.0]
+        middle, least = float(np.median(known)), min(known)
+        found.append(f"effective rows behind a component: median {middle:,.0f}, least {least:,.0f}")
+        size = len(self.effective_rows)
+        if len(known) < size:
+            found.append(f"components beyond the rank of the fit, which are 0: {size - len(known)}")
+        return found
+
+    def warnings(self) -> list[str]:
+        """Describe what is wrong and what to try, one problem per line; empty for a good fit."""
+        return list(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        if self._overfits:
+            yield (
+                "too few rows for the states: TD errors are much larger on held-out rows; try more "
+                + ("data" if self._counted else "data, fewer features or a larger regularisation")
+            )
+        if line := self._describe_errors():
+            yield line
+        if self.horizon < _LEAST_HORIZON:
+            judged = f"its quality is measured with a discount of {self.discount:.2g}"
+            if not self.starts:
+                judged = "they are cut before returns are complete, or rows are not in order"
+            yield (
+                f"records are too short to judge the fit: {judged}; record longer episodes, or "
+                "fit a smaller discount"
+            )
+        if self.row_sums is not None and self.row_sums > _ROW_SUMS:
+            yield (
+                f"row sums are {self.row_sums:.0%} from 1 / (1 - discount) in the mean; try a "
+                "smaller regularisation, more data or, for a network, more steps"
+            )
+        if self.untried is not None and self.untried > _UNTRIED:
+            yield (
+                f"no row starts in {self.untried:.0%} of the states reached, whose values are "
+                "unknown; try more data, or mark terminal states in terminated"
+            )
+        known = self._within_rank
+        few = sum(rows < FEWEST_EFFECTIVE_ROWS for rows in known)
+        if few > _FEW_COMPONENTS * len(known):
+            yield (
+                f"{few} of {len(known)} components rest on fewer than {FEWEST_EFFECTIVE_ROWS:.0f} "
+                "effective rows; try more data or fewer features"
+            )
+
+    def _describe_errors(self) -> str:
+        """Say that values are far off the returns, worse than a constant, or of unknown quality."""
+        attainable, missed = max(self.attainable or 0.0, 0.0), self.missed or 0.0
+        r_squared, worse = self.r_squared or 0.0, (self.worse or 0.0) > 0.0
+        figure = f"R² on held-out episodes is {r_squared:.2f}"
+        # A few enormous errors make the interval of ``missed`` too wide to be useful.
+        if r_squared < _ENORMOUS or missed > _MISSED * max(attainable, _LEAST_PREDICTABLE):
+            figure += f" where {attainable:.2f} is possible"
+            if self.r_squared is None:
+                figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
+            advice = _ADVICE_AGAINST_NOISE if worse else _ADVICE
+            if self._counted:
+                advice = "try more data" if self._overfits else _ADVICE_OF_STATES
+            return f"values are far off the returns: {figure}; {advice}"
+        if worse:
+            return (
+                "values are worse than their mean on held-out episodes: R² is "
+                f"{r_squared:.2f}; {_ADVICE_AGAINST_NOISE}"
+            )
+        if self._beyond_noise:
+            return f"the quality of the fit is unknown: {figure}, {_BEYOND_NOISE}"
+        return f"the quality of the fit is unknown: {figure}, {_TOO_FEW}" if self.unknown else ""
+
     @property
     def unknown(self) -> bool:
-        """Whether nothing is known of the fit: it predicts no sums, and its errors pass for noise.
+        """Whether nothing is known of the fit: errors pass for noise, or returns are too few.
+
+        Returns are too few if R² is low, or far below what noise allows, and ``missed`` is small.
+        """
+        attainable, r_squared = self.attainable or 0.0, self.r_squared or 0.0
+        surely = self.predictable > 0.0 and attainable > _LEAST_PREDICTABLE
+        return self._beyond_noise or r_squared < (_LOW * attainable if surely else _UNTOLD)
+
+    @property
+    def _beyond_noise(self) -> bool:
+        """Whether the fit predicts no sums, and its TD errors are larger than noise can be.
 
         The variance due to noise is at most that of the sums. If TD errors suggest clearly more,
         they contain errors of the fit, and nothing tells whether a better fit exists.
@@ -91,107 +201,15 @@ class Quality:
         return self.r_squared <= 0.0 and self.attainable < _HOPELESS
 
     @property
-    def untold(self) -> bool:
-        """Whether nothing is known of the fit, or the returns are too few to tell.
+    def _counted(self) -> bool:
+        """Whether observations are indices of states, whose transitions are counted."""
+        return self.untried is not None
 
-        They are if R² is low, or far below what noise allows, and ``missed`` does not say so.
-        """
-        attainable, r_squared = self.attainable or 0.0, self.r_squared or 0.0
-        surely = self.predictable > 0.0 and attainable > _LEAST_PREDICTABLE
-        low = r_squared < (_LOW * attainable if surely else _UNTOLD)
-        return self.unknown or low
+    @property
+    def _overfits(self) -> bool:
+        return self.overfit > (_OVERFIT if self._counted else _OVERFIT_DENSE)
 
-    def lines(self) -> list[str]:
-        """Describe the measures, one per line."""
-        why = "sums hardly vary" if self.starts else "records are cut before sums are complete"
-        said = [f"R² on held-out episodes: unknown, {why}"]
-        if self.r_squared is not None and self.attainable is not None:
-            allowed = f"{max(self.attainable, self.r_squared, 0.0):.3f}"
-            said = [
-                f"R² of sums of random cumulants on held-out episodes: {self.r_squared:.3f}; noise "
-                f"allows {'an unknown part' if self.untold else allowed} "
-                f"(discount {self.discount:.3g}, {self.starts:,} starts)"
-            ]
-        said.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
-        if self.row_sums is not None:
-            said.append(f"row sums: {self.row_sums:.1%} from 1 / (1 - discount) in the mean")
-        if self.untried is not None:
-            said.append(f"states reached in which no row starts: {self.untried:.1%}")
-        known = [rows for rows in self.effective_rows if rows > 0.0] or [0.0]
-        middle, least = float(np.median(known)), min(known)
-        said.append(f"effective rows behind a component: median {middle:,.0f}, least {least:,.0f}")
-        size = len(self.effective_rows)
-        if len(known) < size:
-            said.append(f"components beyond the rank of the fit, which are 0: {size - len(known)}")
-        return said
-
-    def warnings(self) -> list[str]:
-        """Describe what is wrong and what to try, one problem per line; empty for a good fit."""
-        attainable, missed = max(self.attainable or 0.0, 0.0), self.missed or 0.0
-        row_sums, untried = self.row_sums or 0.0, self.untried or 0.0
-        worse = (self.worse or 0.0) > 0.0
-        known = [rows for rows in self.effective_rows if rows > 0.0]
-        few = sum(rows < FEWEST_ROWS for rows in known)
-        r_squared = self.r_squared or 0.0
-        # A few enormous errors make the interval of ``missed`` too wide to be useful.
-        enormous = r_squared < _ENORMOUS
-        why = "of too few returns to tell; try more episodes, or a smaller discount"
-        if self.unknown:
-            why = (
-                "and TD errors are larger than noise can be; try more data, or leave out numbers "
-                "of the observations that do not matter"
-            )
-        judged = f"its quality is measured with a discount of {self.discount:.2g}"
-        if not self.starts:
-            judged = "they are cut before returns are complete, or rows are not in order"
-        states = self.untried is not None  # Indices, whose transitions are counted.
-        overfit = self.overfit > (_OVERFIT if states else _OVERFIT_DENSE)
-        advice = "try more data" if overfit else _ADVICE_OF_STATES
-        if not states:
-            advice = _ADVICE_AGAINST_NOISE if worse else _ADVICE
-        figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
-        if self.r_squared is None:
-            figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
-        far = enormous or missed > _MISSED * max(attainable, _LEAST_PREDICTABLE)
-        found = [
-            (
-                overfit,
-                "too few rows for the states: TD errors are much larger on held-out rows; try more "
-                + ("data" if states else "data, fewer features or a larger regularisation"),
-            ),
-            (
-                far,
-                f"values are far off the returns: {figure}; {advice}",
-            ),
-            (
-                self.untold and not far and not worse,
-                f"the quality of the fit is unknown: R² on held-out episodes is {r_squared:.2f}, "
-                + why,
-            ),
-            (
-                worse and not far,
-                "values are worse than their mean on held-out episodes: R² is "
-                f"{r_squared:.2f}; {_ADVICE_AGAINST_NOISE}",
-            ),
-            (
-                self.horizon < _LEAST_HORIZON,
-                f"records are too short to judge the fit: {judged}; record longer episodes, or "
-                "fit a smaller discount",
-            ),
-            (
-                row_sums > _ROW_SUMS,
-                f"row sums are {row_sums:.0%} from 1 / (1 - discount) in the mean; try a smaller "
-                "regularisation, more data or, for a network, more steps",
-            ),
-            (
-                untried > _UNTRIED,
-                f"no row starts in {untried:.0%} of the states reached, whose values are unknown; "
-                "try more data, or mark terminal states in terminated",
-            ),
-            (
-                few > _FEW_COMPONENTS * len(known),
-                f"{few} of {len(known)} components rest on fewer than {FEWEST_ROWS:.0f} effective "
-                "rows; try more data or fewer features",
-            ),
-        ]
-        return [said for bad, said in found if bad]
+    @property
+    def _within_rank(self) -> list[float]:
+        """Effective rows of the components within the rank of the fit."""
+        return [rows for rows in self.effective_rows if rows > 0.0]

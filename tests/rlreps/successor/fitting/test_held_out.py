@@ -13,13 +13,14 @@ from rlreps.successor import fit
 from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.factors import Factors, decompose
-from rlreps.successor.fitting.held_out import _compared as compare
-from rlreps.successor.fitting.held_out import _mean_sum as mean_sum
 from rlreps.successor.fitting.held_out import (
+    Split,
+    Sums,
     discounted_sums,
     measure_quality,
     random_cumulants,
 )
+from rlreps.successor.fitting.held_out import _mean_sum as mean_sum
 from rlreps.successor.fitting.least_squares import COUNTED_RIDGE, LeastSquares, Steps
 from rlreps.successor.fitting.transitions import Transitions, as_transitions
 
@@ -58,18 +59,18 @@ def steps_of(moves, steps, seed, *, over=0.0, limit=None):
 
 
 def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
-    held = data.held_out(0.2, 0)
+    split = Split.of(data, 0.2, 0)
     actions = ActionBasis(data.num_actions)
     average = actions.weights(data.action).mean(axis=0)
     solution = LeastSquares(
         UnitVectors(data.num_states),
         actions,
-        Steps.of(data).at(~held),
+        Steps.of(split.fitted),
         gamma,
         COUNTED_RIDGE / len(data) if ridge is None else ridge,
         lambda states: np.tile(average, (len(states), 1)),
     )
-    return measure_quality(data, held, solution, decompose(solution, rank), 0)
+    return measure_quality(split, solution, decompose(solution, rank), 0)
 
 
 def test_figures_are_those_of_the_exact_chain():
@@ -168,17 +169,17 @@ def test_equations_at_another_discount_ask_for_the_policy_once():
 
 def test_effective_rows_of_components():
     data = steps_of(np.full((4, 1, 4), 0.25), 4_000, seed=0)
-    held = data.held_out(0.2, 0)
-    kept = Steps.of(data).at(~held)
+    split = Split.of(data, 0.2, 0)
+    rows = Steps.of(split.fitted)
     solution = LeastSquares(
-        UnitVectors(4), ActionBasis(1), kept, GAMMA, 1e-9, lambda s: np.ones((len(s), 1))
+        UnitVectors(4), ActionBasis(1), rows, GAMMA, 1e-9, lambda s: np.ones((len(s), 1))
     )
     # The constant, the indicator of a state, and a component beyond the rank.
     forward = np.float32([[3, 0, 1], [3, 2, 1], [3, 0, 1], [3, 0, 1]])[:, None]
     factors = Factors(forward, forward[:, 0], np.float32([5.0, 1.0, 0.0]))
-    found = measure_quality(data, held, solution, factors, 0)
-    rows = len(kept.action), (kept.observation == 1).sum(), 0
-    np.testing.assert_allclose(found.effective_rows, rows, rtol=1e-6)
+    found = measure_quality(split, solution, factors, 0)
+    expected = len(rows.action), (rows.observation == 1).sum(), 0
+    np.testing.assert_allclose(found.effective_rows, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [(1.0, 1.02), (1.0, 1.3, 0.9, 1.1, 1.0)])
@@ -190,7 +191,7 @@ def test_the_interval_of_the_excess_is_student_s_over_stretches(sizes):
     stretch = np.repeat(np.arange(len(sizes)), 40)
     centre = np.array([0.5, 0.0, -0.5])
     bounds = {"noise": np.zeros_like(values)}
-    found = compare(values, offsets, centre, bounds, stretch, rng, 1.0)
+    found = Sums(values, offsets, bounds, stretch, centre, 1.0).measures(rng)
     means = np.array(sizes) / np.square(values + offsets - centre).mean()
     freedom, error = len(sizes) - 1, scipy.stats.sem(means)
     low, _ = scipy.stats.t.interval(0.95, freedom, means.mean(), error)
@@ -205,7 +206,7 @@ def test_the_mean_of_cut_sums_lacks_nothing(ending):
         none = np.zeros(len(data), np.bool_)
         with pytest.warns(FitWarning, match="12 episodes terminate after exactly 320 rows"):
             data = dataclasses.replace(data, terminated=data.truncated, truncated=none)
-    found = mean_sum(data, np.ones(len(data), np.bool_), lambda s: np.ones((len(s), 2)), 0.99)
+    found = mean_sum(data, lambda s: np.ones((len(s), 2)), 0.99)
     left = np.minimum(np.arange(len(data), 0, -1), 320 - np.arange(len(data)) % 320)
     exact = {"cut": 100.0, "terminated": (100.0 * (1.0 - 0.99**left)).mean()}
     np.testing.assert_allclose(found, exact[ending], rtol=1e-5)
@@ -218,7 +219,7 @@ def test_stretches_of_one_start_do_not_narrow_the_interval_of_the_excess():
         squares = rng.uniform(0.5, 1.5, size=4)[stretch, None]
         offsets = np.sqrt(squares) * rng.choice([-1.0, 1.0], size=zero.shape)
         # The mean square is 1 in the long run, and the noise explains all of it.
-        found = compare(zero, offsets, zero[0], {"noise": zero + 1.0}, stretch, rng, 1.0)
+        found = Sums(zero, offsets, {"noise": zero + 1.0}, stretch, zero[0], 1.0).measures(rng)
         alarms += found["missed"] > 0.0
     assert alarms <= 24  # 2.5 % and a little for a distribution that is not normal.
 
@@ -228,7 +229,7 @@ def test_noise_exceeds_the_variance_of_sums_only_beyond_chance(stretches, expect
     rng, stretch = np.random.default_rng(0), np.repeat(np.arange(stretches), 40)
     offsets = np.sqrt(np.where(stretch % 2, 0.5, 0.9))[:, None] * np.ones(2)
     zero = np.zeros_like(offsets)
-    found = compare(zero, offsets, zero[0], {"noise": zero + 1.0}, stretch, rng, 1.0)
+    found = Sums(zero, offsets, {"noise": zero + 1.0}, stretch, zero[0], 1.0).measures(rng)
     assert found["attainable"] == pytest.approx(expected)
 
 
