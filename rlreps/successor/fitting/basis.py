@@ -181,29 +181,29 @@ class FourierBasis(DenseBasis):
         return np.asarray(flat - self.mean, np.float32)
 
 
-def standardised(observations: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
+def standardised(observations: np.ndarray, used: np.ndarray | None = None) -> np.ndarray:
     """Return axes along the coordinates of [m, c] whose unit is √k standard deviations, [c, k].
 
-    ``kept`` [c] tells which coordinates count; None keeps all.
+    ``used`` [c] masks the coordinates that count; None takes all.
     """
     deviation = observations.std(axis=0, dtype=np.float64)
-    kept = np.ones(len(deviation), np.bool_) if kept is None else kept
-    scale = np.where(deviation > 0.0, deviation, 1.0) * math.sqrt(max(1, int(kept.sum())))
-    return np.diag(1.0 / scale)[:, kept]
+    used = np.ones(len(deviation), np.bool_) if used is None else used
+    scale = np.where(deviation > 0.0, deviation, 1.0) * math.sqrt(max(1, int(used.sum())))
+    return np.diag(1.0 / scale)[:, used]
 
 
-def whitened(observations: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
+def whitened(observations: np.ndarray, used: np.ndarray | None = None) -> np.ndarray:
     """Return principal axes of standardised coordinates, with a unit of √k deviations, [c, k].
 
     Directions in which coordinates hardly vary, such as the differences of two frames, count as
     much as all others. Directions without variance to single precision are left out. Arguments are
     as for ``standardised``.
     """
-    axes = standardised(observations, kept)
+    axes = standardised(observations, used)
     scaled = (observations - observations.mean(axis=0, dtype=np.float64)) @ axes
     values, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))
-    used = values > 1e-6 * values[-1]
-    return np.asarray(axes @ (vectors[:, used] / np.sqrt(values[used] * used.sum())))
+    varied = values > 1e-6 * values[-1]
+    return np.asarray(axes @ (vectors[:, varied] / np.sqrt(values[varied] * varied.sum())))
 
 
 MOST_NUMBERS = 21_200

@@ -87,7 +87,8 @@ def _decompose_counted(solution: LeastSquares, rank: int) -> tuple[np.ndarray, .
         start = np.random.default_rng(0).normal(size=min(sizes))
         u, values, vt = scipy.sparse.linalg.svds(operator, k=min(rank, min(sizes) - 1), v0=start)
         u, values, vt = u[:, ::-1], values[::-1], vt[::-1]
-    kept = values[:rank] > 1e-9 * values[0]
-    u, values, vt = u[:, :rank] * kept, values[:rank] * kept, vt[:rank] * kept[:, None]
+    positive = values[:rank] > 1e-9 * values[0]
+    u, vt = u[:, :rank] * positive, vt[:rank] * positive[:, None]
+    values = values[:rank] * positive
     root = np.sqrt(values)
     return inverse_or_zero(tried)[:, None] * u * root, scale[:, None] * vt.T * root, values

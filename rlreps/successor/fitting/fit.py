@@ -40,7 +40,6 @@ from rlreps.successor.fitting.least_squares import (
 from rlreps.successor.fitting.network_basis import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.products import MOST_UNKNOWNS, product_sizes
-from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.record_checks import describe_record
 from rlreps.successor.fitting.recording import COLUMNS
 from rlreps.successor.fitting.representation import SuccessorRepresentation
@@ -206,12 +205,10 @@ class Fit:
             given = config.discount, regularisation, behaviour, chosen
             return LeastSquares(basis, observed.actions, rows, *given)
 
-        quality: Quality | None = None
-        whole = solved(self.data)
+        whole, quality = solved(self.data), None
         factors = decompose(whole, config.num_features)
-        lines = [
-            f"fewer than {_FEWEST_TO_SPLIT} transitions: none were held out to measure the quality"
-        ]
+        few = f"fewer than {_FEWEST_TO_SPLIT} transitions"
+        lines = [f"{few}: none were held out to measure the quality"]
         if self._split is not None:
             fitted = solved(self._split.fitted)
             quality = measure_quality(self._split, fitted, factors, config.seed)

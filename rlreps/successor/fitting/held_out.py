@@ -10,6 +10,7 @@ noise alone. A fit with larger squared errors is biased.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,12 +19,7 @@ import numpy as np
 import scipy  # ``scipy.stats`` loads on first use: it takes a second.
 
 from rlreps.numerics import effective_number
-from rlreps.successor.fitting.basis import (
-    BLOCK,
-    FourierBasis,
-    UnitVectors,
-    blocks_of,
-)
+from rlreps.successor.fitting.basis import BLOCK, FourierBasis, UnitVectors, blocks_of
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.least_squares import COUNTED_RIDGE, LeastSquares, Steps
 from rlreps.successor.fitting.quality import Quality
@@ -52,7 +48,7 @@ CumulantFunction = Callable[[np.ndarray], np.ndarray]
 
 
 class Split(NamedTuple):
-    """Transitions in two parts, of which one measures what is fitted to the other.
+    """Transitions in two parts: the second measures what is fitted to the first.
 
     Attributes:
         data: All transitions.
@@ -72,31 +68,24 @@ class Split(NamedTuple):
         return cls(data, data.held_out(share, seed), *data.split(share, seed))
 
 
-class Predictor(NamedTuple):
-    """A solution that predicts the discounted sums of cumulants.
-
-    Attributes:
-        solution: The solution.
-        cumulants: c, as a function of observations.
-        weights: Weights of Q for c, [p, m_b, k].
-    """
+@dataclasses.dataclass(frozen=True, eq=False)
+class Predictor:
+    """A solution that predicts the discounted sums of cumulants c, functions of observations."""
 
     solution: LeastSquares
     cumulants: CumulantFunction
-    weights: np.ndarray
 
-    @classmethod
-    def of(cls, solution: LeastSquares, cumulants: CumulantFunction) -> "Predictor":
-        """Solve for cumulants in the solution's own rows."""
-        reached = solution.rows.next_observation
-        return cls(solution, cumulants, solution.values(cumulants(reached)))
+    @functools.cached_property
+    def weights(self) -> np.ndarray:
+        """Weights of Q for c, [p, m_b, k]."""
+        return self.solution.values(self.cumulants(self.solution.rows.next_observation))
 
     def predict(self, rows: Steps, ends: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums Q(s, a) that are predicted from rows, and the TD errors, [n, k] each.
+        """Return the predicted sums Q(s, a) of rows, and their TD errors, [n, k] each.
 
         The value of the next state is an average over its actions. With ``ends``, which marks the
-        last row of each episode, only ends take this average; other rows take the value of the
-        action that follows.
+        last row of each episode, the average is used only at the ends; other rows use the value of
+        the action taken.
         """
         solution = self.solution
         values = solution.valued(
@@ -125,11 +114,11 @@ def measure_quality(split: Split, solution: LeastSquares, factors: Factors, seed
     data, tested, generator = split.data, split.tested, np.random.default_rng(seed)
     cumulants = random_cumulants(data, generator)
     gamma = _judged_discount(tested, solution.discount)
-    judged = Predictor.of(solution.with_discount(gamma), cumulants)
+    judged = Predictor(solution.with_discount(gamma), cumulants)
     rows, fitted = Steps.of(tested), solution.rows
     predicted, td_errors = judged.predict(rows, tested.ends)
     errors = discounted_sums(td_errors, tested.ends, gamma)
-    # A good fit's squared errors exceed neither of these bounds on average.
+    # On average, the squared errors of a good fit exceed none of the bounds.
     bounds = {"noise": discounted_sums(np.square(td_errors), tested.ends, gamma**2)}
     few = fitted.at(slice(None, None, max(1, len(fitted.action) // _MOST_ROWS)))
     reference = _reference(split, judged, few, seed)
@@ -171,7 +160,7 @@ def _reference(split: Split, judged: Predictor, few: Steps, seed: int) -> np.nda
     if not isinstance(basis, FourierBasis):
         small = FourierBasis.of(few.observation, _REFERENCE, 1.0, seed)
         other = LeastSquares(small, solution.actions, few, gamma, 1e-4, solution.behaviour)
-        return Predictor.of(other, judged.cumulants).squared_errors(Steps.of(split.tested), ends)
+        return Predictor(other, judged.cumulants).squared_errors(Steps.of(split.tested), ends)
     if data.continuous or data.distinct == 1.0:
         return None
     numbered, table = data.numbered()
@@ -186,7 +175,7 @@ def _reference(split: Split, judged: Predictor, few: Steps, seed: int) -> np.nda
         COUNTED_RIDGE / len(data),
         lambda states: solution.behaviour(table[states]),
     )
-    counted = Predictor.of(other, judged.cumulants(table).__getitem__)
+    counted = Predictor(other, judged.cumulants(table).__getitem__)
     return counted.squared_errors(steps.at(split.held), ends)
 
 
@@ -224,7 +213,7 @@ def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) ->
 
 def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
     """Return the mean squared error of predicted sums of random cumulants on other transitions."""
-    predictor = Predictor.of(solution, random_cumulants(other, np.random.default_rng(seed)))
+    predictor = Predictor(solution, random_cumulants(other, np.random.default_rng(seed)))
     return float(predictor.squared_errors(Steps.of(other), other.ends).mean())
 
 
@@ -247,8 +236,7 @@ def random_cumulants(data: Transitions, generator: np.random.Generator) -> Cumul
 
     def waves(block: np.ndarray) -> np.ndarray:
         flat = (block.reshape(len(block), -1) - mean).astype(np.float32)
-        found: np.ndarray = np.cos(flat @ frequencies.astype(np.float32) + phases)
-        return found.astype(np.float32)
+        return np.asarray(np.cos(flat @ frequencies.astype(np.float32) + phases), np.float32)
 
     return lambda observations: np.concatenate(
         [waves(observations[some]) for some in blocks_of(len(observations))]
@@ -265,7 +253,10 @@ def _judged_discount(data: Transitions, discount: float) -> float:
 
 
 def _starts(data: Transitions, discount: float) -> np.ndarray:
-    """Number the stretches of time in which complete sums start, [n]; -1 for other rows."""
+    """Number the stretches of time in which complete sums start, [n]; -1 for other rows.
+
+    A stretch is as long as a complete sum.
+    """
     rows, lasts = np.arange(len(data)), np.flatnonzero(data.ends)
     episode = np.searchsorted(lasts, rows)
     time = rows - np.append(0, lasts[:-1] + 1)[episode]
@@ -322,7 +313,7 @@ class Sums:
     def measures(self, generator: np.random.Generator) -> dict[str, Any]:
         """Compute the measures of ``Quality`` that compare complete sums.
 
-        The generator chooses the sums that are kept for a figure.
+        The generator chooses the sums that a figure shows.
         """
         starts = np.flatnonzero(self.stretch >= 0)
         if len(starts) == 0:
@@ -352,10 +343,10 @@ class Sums:
             least["constant"] = constant
         excess = {name: _least_mean(lost - each, stretch) for name, each in least.items()}
         some = [generator.integers(size, size=_POINTS) for size in predicted.shape]
-        shown = [
-            (((sums - self.centre) / math.sqrt(variance))[*some].round(3)).tolist()
-            for sums in (predicted, realised)
-        ]
+        shown = {
+            name: tuple(((sums - self.centre) / math.sqrt(variance))[*some].round(3).tolist())
+            for name, sums in (("predicted", predicted), ("realised", realised))
+        }
         return {
             "starts": len(starts),
             "r_squared": float(1.0 - lost.mean()) if varied else None,
@@ -363,8 +354,7 @@ class Sums:
             "predictable": predictable if varied else 0.0,
             "missed": max(0.0, *excess.values()),
             "worse": max(0.0, excess.get("constant", 0.0) - _NEGLIGIBLE),
-            "predicted": tuple(shown[0]),
-            "realised": tuple(shown[1]),
+            **shown,
         }
 
 

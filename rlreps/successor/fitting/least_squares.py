@@ -88,11 +88,6 @@ class KnownStates:
         ended[rows.next_observation[rows.terminated]] = True
         return cls(pairs, started, ended & ~started)
 
-    @property
-    def unknown(self) -> np.ndarray:
-        """Mask of states that start no row and ended no episode, [n]."""
-        return np.asarray(~self.started & ~self.ended)
-
 
 @dataclasses.dataclass(eq=False, repr=False)
 class LeastSquares:
@@ -175,8 +170,9 @@ class LeastSquares:
         """ψ(s, a)."""
         return RowProducts(self.rows.observation, self.taken, self.sizes)
 
-    def _reached(self, weights: np.ndarray) -> RowProducts:
-        """φ(s') times weights, [N, 1]."""
+    def _reached(self, weights: np.ndarray | None = None) -> RowProducts:
+        """φ(s') times weights, [N, 1]; 1 by default."""
+        weights = np.ones((len(self.taken), 1), np.float32) if weights is None else weights
         return RowProducts(self.rows.next_observation, weights, self.sizes[:1])
 
     @functools.cached_property
@@ -187,15 +183,13 @@ class LeastSquares:
     @functools.cached_property
     def crossed(self) -> Any:
         """C, [q, p]."""
-        reached = self._reached(np.ones((len(self.taken), 1), np.float32))
-        return moment(self.basis, self._pairs, reached)
+        return moment(self.basis, self._pairs, self._reached())
 
     @functools.cached_property
     def reached_moment(self) -> np.ndarray:
         """G, [p, p], for dense features."""
-        reached = self._reached(np.ones((len(self.taken), 1), np.float32))
-        found: np.ndarray = self._ridged(moment(self.basis, reached, reached))
-        return found
+        reached = self._reached()
+        return np.asarray(self._ridged(moment(self.basis, reached, reached)))
 
     def _ridged(self, matrix: Any) -> Any:
         size = matrix.shape[0]

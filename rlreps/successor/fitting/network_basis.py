@@ -27,7 +27,7 @@ from rlreps.successor.fitting.least_squares import Behaviour
 from rlreps.successor.fitting.observed import Inputs, Observed
 from rlreps.successor.fitting.transitions import Transitions
 
-_MOST_FEATURES = 256
+_MOST_NETWORK_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
 _MOST_COORDINATES = 16
 """Largest number of principal components that distances between observations use."""
@@ -138,7 +138,7 @@ class NetworkBasis(DenseBasis):
         centre = features.mean(axis=0)
         values, vectors = np.linalg.eigh(np.cov(features, rowvar=False, bias=True))
         # The largest come last, since the last features multiply all those of a box's actions.
-        order = np.argsort(values)[1 - _MOST_FEATURES :]
+        order = np.argsort(values)[1 - _MOST_NETWORK_FEATURES :]
         kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
         matrix = vectors[:, kept] / np.sqrt(values[kept])
         # Use the memory order of a stored array, so that products have the same bits after loading.

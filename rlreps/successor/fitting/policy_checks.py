@@ -71,9 +71,10 @@ def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndar
     Nothing is said of states that ended episodes, since 0 is their value, of actions of a box, or
     of vectors: "".
     """
-    if solution.known is None:
+    known = solution.known
+    if known is None:
         return ""
-    missing, unknown = [], np.unique(states[solution.known.unknown[states]])
+    missing, unknown = [], np.unique(states[~(known.started | known.ended)[states]])
     if unknown.size:
         more = f" and {unknown.size - 1:,} more" if unknown.size > 1 else ""
         missing.append(f"starts from state {unknown[0]}{more}")
@@ -145,7 +146,7 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
 
 
 def describe_unlikely(free: Appraisal, limited: Appraisal, one: Appraisal) -> str:
-    """Return a warning if a policy of all actions replaces those of likely ones; else ""."""
+    """Return a warning if a policy of all actions replaces one of likely actions; else ""."""
     better = free.value > one.value and free.gain > _FREE * max(limited.gain, 0.0)
     if not better or free.overpromises or not free.surely_exceeds(limited):
         return ""
@@ -158,7 +159,7 @@ def describe_unlikely(free: Appraisal, limited: Appraisal, one: Appraisal) -> st
 
 
 def describe_replaced(fitted: Appraisal, one: Appraisal) -> str:
-    """Return a warning if one improvement, since it is better, replaces another policy; else ""."""
+    """Return a warning if one improvement replaces fitted Q iteration; else ""."""
     better = one.value - fitted.value > _BETTER * abs(one.gain) and one.surely_exceeds(fitted)
     if not better:
         return ""

@@ -1,12 +1,11 @@
 """What held-out episodes say about a fit, and the warnings that follow.
 
-The measures of returns answer one question each. ``r_squared``: which share of the variance of the
-returns does the fit predict? ``attainable``: which share does noise leave to predict?
-``predictable``: how large is this share at least? ``missed``: how much larger are the errors, at
-least, than those of noise, of a constant or of another fit? ``worse``: than those of a constant?
-``horizon``: how far do the returns reach that were compared? The others check the fit itself:
-``overfit`` its rows, ``row_sums`` its mass, ``untried`` its states, ``effective_rows`` its
-components.
+``r_squared`` is the share of the variance of returns that a fit predicts. ``attainable`` is the
+share that noise leaves to predict, and ``predictable`` what this share is at least. ``missed`` is
+how much the errors surely exceed those of noise, of a constant or of another fit; ``worse``, those
+of a constant alone. ``horizon`` tells how far these returns reach. The other measures do not
+compare returns: ``overfit`` and ``row_sums`` compare equations, ``untried`` and ``effective_rows``
+count rows.
 """
 
 import dataclasses

@@ -385,14 +385,14 @@ class SuccessorRepresentation:
 
     # --- Observations -----------------------------------------------------------------------------
 
-    def _checked_states(self, observations: Any, said: str) -> np.ndarray:
+    def _checked_states(self, observations: Any, effect: str) -> np.ndarray:
         """Check observations; warn of indices of states in which no row starts."""
         states = self.observed.checked(observations)
-        self._warn_of_unseen(states, np.zeros((len(states), 0), np.int64), said)
+        self._warn_of_unseen(states, np.zeros((len(states), 0), np.int64), effect)
         return states
 
     def _checked_pairs(
-        self, observations: Any, actions: Any, said: str
+        self, observations: Any, actions: Any, effect: str
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Check observations and actions (None for all); warn of indices, or pairs, of no row."""
         states, count = self.observed.checked(observations), self.observed.num_actions
@@ -402,13 +402,13 @@ class SuccessorRepresentation:
         else:
             taken = self.observed.checked_actions(actions, len(states))
             chosen = taken.reshape(len(states), -1)
-        self._warn_of_unseen(states, chosen, said)
+        self._warn_of_unseen(states, chosen, effect)
         return states, taken
 
-    def _warn_of_unseen(self, states: np.ndarray, actions: np.ndarray, said: str) -> None:
+    def _warn_of_unseen(self, states: np.ndarray, actions: np.ndarray, effect: str) -> None:
         """Warn once of indices of states in which no row starts, and of actions [m, k] there."""
         if place := describe_unseen(self.solution, states, actions):
-            warn_user(f"no transition {place}, so {said}; collect transitions from there")
+            warn_user(f"no transition {place}, so {effect}; collect transitions from there")
 
     def _averaged(self, states: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Compute Σ_c E[b(a)_c | s] φ(s)ᵀ weights[:, c], [m, ...], an average over the policy."""

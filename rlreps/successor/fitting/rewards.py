@@ -65,8 +65,8 @@ def sampled_task(
     values = check_finite("rewards", rewards, len(samples))
     of_rows = np.array_equal(samples, reached)
     at_starts = np.array_equal(samples, solution.recorded.observation)
-    if (of_rows or at_starts) and (told := describe_misplaced(solution, values, at_starts)):
-        warn_user(told)
+    if of_rows or at_starts:
+        warn_user(describe_misplaced(solution, values, at_starts))
     if of_rows:
         return rewarded_task(solution, values)
     kind = np.result_type(samples, reached)
@@ -124,8 +124,8 @@ def _certain(solution: LeastSquares, rewards: np.ndarray) -> bool:
     _, pair, counts = np.unique(pairs, return_inverse=True, return_counts=True)
     outcomes = np.unique(np.stack(numbers), axis=1).shape[1]
     apart = np.abs(rewards - np.median(rewards))
-    told = counts[np.unique(pair[apart > 0.5 * apart.max()])]
-    return outcomes == len(counts) and bool(min(counts.mean(), told.mean()) >= _RECUR)
+    decisive = counts[np.unique(pair[apart > 0.5 * apart.max()])]
+    return outcomes == len(counts) and bool(min(counts.mean(), decisive.mean()) >= _RECUR)
 
 
 def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
