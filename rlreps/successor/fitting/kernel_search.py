@@ -117,8 +117,7 @@ def _choose(
             solution = dataclasses.replace(first, basis=basis)
             sums.append(error_of_sums(solution))
             changes.append(change_error(solution, tested, axes))
-        good = [place for place, error in enumerate(sums) if error <= _TOLERANCE * min(sums)]
-        best = min(good, key=changes.__getitem__)
+        best = min(_find_good(sums), key=changes.__getitem__)
         chosen = dataclasses.replace(first, basis=bases[best])
         errors = [
             sums[best]
@@ -126,8 +125,11 @@ def _choose(
             else error_of_sums(dataclasses.replace(chosen, regularisation=ridge))
             for ridge in ridges
         ]
-    smallest = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
-    return best, ridges[smallest]
+    return best, ridges[_find_good(errors)[0]]
+
+
+def _find_good(errors: Sequence[float]) -> list[int]:
+    return [place for place, error in enumerate(errors) if error <= _TOLERANCE * min(errors)]
 
 
 def _draw_rows(data: Transitions, seed: int) -> Steps:

@@ -174,15 +174,15 @@ class Quality:
                 "values are worse than their mean on held-out episodes: R² is "
                 f"{r_squared:.2f}; {_ADVICE_AGAINST_NOISE}"
             )
-        if self._beyond_noise:
-            return f"the quality of the fit is unknown: {figure}, {_BEYOND_NOISE}"
-        return f"the quality of the fit is unknown: {figure}, {_TOO_FEW}" if self.unknown else ""
+        why = _BEYOND_NOISE if self._beyond_noise else _TOO_FEW
+        return f"the quality of the fit is unknown: {figure}, {why}" if self.unknown else ""
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing is known of the fit: errors pass for noise, or returns are too few.
+        """Whether R² tells nothing of the fit: its errors pass for noise, or returns are too few.
 
-        Returns are too few if R² is low, or far below what noise allows, and ``missed`` is small.
+        Returns are too few if R² is low, or far below what noise allows. Unless ``missed`` or
+        ``worse`` show that the fit is bad, nothing is known of it then.
         """
         attainable, r_squared = self.attainable or 0.0, self.r_squared or 0.0
         surely = self.predictable > 0.0 and attainable > _LEAST_PREDICTABLE
