@@ -3,6 +3,7 @@
 import collections
 import functools
 import hashlib
+import itertools
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -227,8 +228,18 @@ def hash_rows(rows: np.ndarray) -> np.ndarray:
     The hashes of two different rows are equal with probability 2^-64.
     """
     blocks = (rows[start : start + 1_000] for start in range(0, len(rows), 1_000))
-    found = [hash(row.tobytes()) for block in blocks for row in bytes_of(block, rows.dtype)]
-    return np.array(found, np.int64)
+    # Lists of bytes are hashed several times as fast as the rows of an array.
+    found = (map(hash, bytes_of(block, rows.dtype).tolist()) for block in blocks)
+    return np.fromiter(itertools.chain.from_iterable(found), np.int64, len(rows))
+
+
+def rows_equal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Tell which rows of two arrays [n, ...] are equal, [n]; compare a block of rows at a time."""
+    right, equal = np.broadcast_to(right, left.shape), np.empty(len(left), np.bool_)
+    for start in range(0, len(left), 1_000):
+        rows = slice(start, start + 1_000)
+        equal[rows] = (left[rows] == right[rows]).reshape(len(equal[rows]), -1).all(axis=1)
+    return equal
 
 
 def take_rows(tree: Tree, rows: slice | Array) -> Tree:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.spatial import KDTree
 
-from rlreps.numerics import bytes_of
+from rlreps.numerics import bytes_of, rows_equal
 from rlreps.runs.progress import progress_bar
-from rlreps.successor.fitting.basis import DenseBasis, blocks_of
+from rlreps.successor.fitting.basis import DenseBasis
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 
 _WALKS = 256
@@ -117,8 +117,5 @@ class NearestRows:
 
 def episode_starts(rows: Steps) -> np.ndarray:
     """Tell whether a row does not go on from the row before, [N]."""
-    before, here = rows.next_observation[:-1], rows.observation[1:]
-    starts = np.append(True, rows.terminated[:-1])
-    for some in blocks_of(len(here), rows.observation[0].size):
-        starts[1:][some] |= (before[some] != here[some]).reshape(len(here[some]), -1).any(axis=1)
-    return starts
+    goes_on = rows_equal(rows.next_observation[:-1], rows.observation[1:])
+    return np.append(True, rows.terminated[:-1] | ~goes_on)
