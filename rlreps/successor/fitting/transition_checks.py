@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from rlreps.errors import InputError, require, warn_user
-from rlreps.numerics import require_unmasked
-from rlreps.successor.fitting.episode_checks import describe_ends, describe_turns, find_resets
+from rlreps.numerics import require_unmasked, rows_equal
+from rlreps.successor.fitting.episode_checks import describe_ends, describe_turns
+from rlreps.successor.fitting.resets import find_resets
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
@@ -42,7 +43,7 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         small = all(np.can_cast(state.dtype, np.int32) for state in states)
         states = [state.astype(np.int32 if small else np.int64) for state in states]
     action, num_actions, low, high = _actions_checked(given, len(states[0]))
-    same = _rows_equal(states[1][:-1], states[0][1:])
+    same = rows_equal(states[1][:-1], states[0][1:])
     terminated, truncated = _ends_checked(given, states, same)
     resets = find_resets(given["autoreset"], states, same, terminated, truncated)
     if resets.any():
@@ -56,9 +57,9 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         states = [state[~resets] for state in states]
         action, terminated, truncated = (each[~resets] for each in (action, terminated, truncated))
         truncated[-1] = not terminated[-1]
-    for told in describe_ends(states, terminated, truncated):
-        warn_user(told)
-    alike = _rows_equal(states[0], states[0][:1]) & _rows_equal(states[1], states[0][:1])
+    for warning in describe_ends(states, terminated, truncated):
+        warn_user(warning)
+    alike = rows_equal(states[0], states[0][:1]) & rows_equal(states[1], states[0][:1])
     require(not alike.all(), "at least two different states", 1)
     return {
         "observation": states[0],
@@ -142,8 +143,9 @@ def _actions_checked(
     if action.dtype.kind != "f" or given["num_actions"] is not None:
         require(action.dtype.kind in "iu", "actions that are integers", action.dtype.name)
         require(action.shape == (rows,), f"actions of shape {(rows,)}", action.shape)
-        known = [bound for bound in bounds if bound is not None]
-        require(not known, "no bounds of a box for actions that are integers", len(known))
+        given_bounds = [bound for bound in bounds if bound is not None]
+        number = len(given_bounds)
+        require(not number, "no bounds of a box for actions that are integers", number)
         least, most = int(action.min()), int(action.max())
         count = most + 1 if given["num_actions"] is None else int(given["num_actions"])
         require(count <= MOST_ACTIONS, f"at most {MOST_ACTIONS:,} actions", count)
@@ -240,11 +242,6 @@ def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:
     """Check an array [rows] of truth values, or of zeros and ones."""
     array = np.asarray(values)
     require(array.shape == (rows,), f"{name} of shape {(rows,)}", array.shape)
-    known = array.dtype.kind in "iubf" and bool(np.isin(array, (0, 1)).all())
-    require(known, f"{name} of true and false", array.dtype.name)
+    flags = array.dtype.kind in "iubf" and bool(np.isin(array, (0, 1)).all())
+    require(flags, f"{name} of true and false", array.dtype.name)
     return array.astype(np.bool_)
-
-
-def _rows_equal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Compare rows of arrays [n, ...], [n]."""
-    return np.asarray((left == right).reshape(len(left), -1).all(axis=1))
