@@ -1,4 +1,4 @@
-"""Tell whether coordinates of observations are noise."""
+"""Check whether coordinates of observations are noise; regressions that test records."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,14 @@ import numpy as np
 from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.transitions import Transitions
 
+FEWEST_TESTED_ROWS = 1_000
+"""With fewer rows, a regression tests nothing."""
 MOST_TESTED_ROWS = 10_000
 """Largest number of rows on which a regression is solved, or tested."""
 
-_PREDICTED = 0.1
-"""A coordinate is noise if state and action explain less than this share of its variance."""
-_USEFUL = 0.02
-"""Noise is kept if it explains this share of what the other coordinates leave of any of them."""
-_FEWEST_ROWS = 1_000
-"""With fewer rows, no coordinate is judged to be noise."""
-_MOST_PREDICTORS = 2_000
-"""With more numbers of state and action together, no coordinate is judged to be noise."""
+_MOST_NUMBERS = 2_000  # With more numbers of state and action together, noise is not sought.
+_PREDICTED = 0.1  # State and action explain less than this share of the variance of noise.
+_USEFUL = 0.02  # Noise is kept if another coordinate's error is larger by this share without it.
 
 
 def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -47,7 +44,7 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
     not predict any other coordinate worse by more than 2 %. The seed decides the rows.
     """
     count = int(np.prod(data.observation.shape[1:], dtype=int))
-    if count == 1 or len(data) < _FEWEST_ROWS or actions.size * (count + 1) > _MOST_PREDICTORS:
+    if count == 1 or len(data) < FEWEST_TESTED_ROWS or actions.size * (count + 1) > _MOST_NUMBERS:
         return ()
     few = np.random.default_rng(seed).permutation(len(data))[: 2 * MOST_TESTED_ROWS]
     now, then = (
@@ -59,7 +56,7 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
     def left(used: np.ndarray) -> np.ndarray:
         """Return the share of the variance that coordinates ``used`` do not explain, [c]."""
         state = np.column_stack([np.ones(len(now)), now[:, used]])
-        return unexplained((taken[:, :, None] * state[:, None, :]).reshape(len(now), -1), then)
+        return unexplained(interactions(taken, state), then)
 
     whole = left(np.ones(count, np.bool_))
     noise = whole > 1.0 - _PREDICTED
@@ -67,6 +64,11 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
         return ()
     worse = left(~noise) > (1.0 + _USEFUL) * whole
     return () if worse[~noise].any() else tuple(np.flatnonzero(noise).tolist())
+
+
+def interactions(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Multiply each column of [n, p] by each column of [n, c], [n, p · c]."""
+    return np.asarray((left[:, :, None] * right[:, None, :]).reshape(len(left), -1))
 
 
 def unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
