@@ -1,5 +1,6 @@
-"""Tell whether rewards belong to their rows, by how well the rows beside predict them."""
+"""Check whether rewards belong to their rows, by how well the rows beside predict them."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -8,96 +9,131 @@ from rlreps.numerics import effective_number
 from rlreps.successor.fitting.basis import FourierBasis
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.nearest_rows import episode_starts
-from rlreps.successor.fitting.observation_checks import MOST_TESTED_ROWS, regress
+from rlreps.successor.fitting.observation_checks import (
+    FEWEST_TESTED_ROWS,
+    MOST_TESTED_ROWS,
+    interactions,
+    regress,
+)
 from rlreps.successor.fitting.record_checks import few_features
 
-_FEWEST_REWARDS = 100
-"""With fewer rewards far from the median, rewards are not compared with other rows."""
-_FEWEST_ROWS = 1_000
-"""With fewer rows, rewards are not compared with other rows."""
-_FEWEST_FEATURES, _MOST_OF_STATE, _MOST_FEATURES = 10, 40, 800
-"""Numbers of features of a state for this comparison, and largest one of state and action."""
-_ROWS_A_FEATURE = 6
-"""Smallest number of rows for each feature of state and action."""
-_LEFT = 0.1
-"""Share of the variance of rewards below which nothing is left to explain."""
-_OTHER, _EXPLAINED = 0.3, 0.2
-"""Share of its error that another row leaves, and of the variance that it explains, to be told."""
-_AT_STARTS = (
-    "the rewards depend on more than the states in which rows start: a reward is that of arriving; "
-    "give transitions.next_observation to reward each row"
-)
-_FEWEST_FIRST, _LATE, _WRONG = 10, 10, 0.2
-"""Number of episodes, how much worse than other rows and than the row before a first row predicts
-its reward, and the share of the variance that this leaves, to be told."""
+_FEWEST_REWARDS = 100  # Nothing is compared with fewer rewards far from the median.
+_ROWS_A_FEATURE = 6  # Smallest number of rows for each feature of state and action.
+_MOST_FEATURES = 800  # Largest number of features of state and action.
+_FEWEST_OF_STATE, _MOST_OF_STATE = 10, 40  # Numbers of Fourier features of a state.
+
+_LEFT = 0.1  # Nothing is left to explain if an error is below this share of the variance.
+_OTHER = 0.3  # Another predictor is better if it leaves at most this share of the error, ...
+_EXPLAINED = 0.2  # ... and explains at least this share of the variance.
+
+_FEWEST_FIRST = 10  # First rows are compared in at least so many episodes.
+_LATE = 10  # Their rewards are late if they leave more than so many times the error of other rows,
+_WRONG = 0.2  # and than this share of the variance, unless the row before leaves as much.
 
 
-def describe_misplaced(solution: LeastSquares, rewards: np.ndarray, at_starts: bool) -> str:
-    """Say whether rewards [N] seem to be those of other rows, or not of the states; "" otherwise.
+def describe_arriving(solution: LeastSquares, rewards: np.ndarray) -> str:
+    """Say whether rewards [N], given with the states where rows start, are those of arriving."""
+    if (regressions := _Regressions.of(solution, rewards)) is None:
+        return ""
+    state, row = (regressions.errors(alone=alone)[0] for alone in (True, False))
+    if state <= _LEFT or row >= min(_OTHER * state, 1.0 - _EXPLAINED):
+        return ""
+    return (
+        "the rewards depend on more than the states in which rows start: a reward is that of "
+        "arriving; give transitions.next_observation to reward each row"
+    )
 
-    A linear regression predicts the reward of a row by features of state and action together and of
-    the next state, of the row itself or of a row beside it in the episode. Rewards that are late
-    may be functions of the state, but those of the first rows belong to the episode before.
 
-    Args:
-        solution: The fit.
-        rewards: The reward that was given with each row.
-        at_starts: Whether they were given as rewards of arriving where the rows start.
+def describe_shifted(solution: LeastSquares, rewards: np.ndarray) -> str:
+    """Say whether rewards [N] seem to be those of the rows before or after; "" otherwise.
+
+    Rewards that are late may be functions of the state, but those of the first rows belong to the
+    episode before.
     """
-    recorded, size = solution.recorded, solution.actions.size
-    starts = episode_starts(recorded)
-    rng = np.random.default_rng(0)
-    inner = rng.permutation(1 + np.flatnonzero(~(starts[1:-1] | starts[2:])))[:MOST_TESTED_ROWS]
-    first = rng.permutation(1 + np.flatnonzero(starts[1:-1]))[:MOST_TESTED_ROWS]
-    apart = rewards - np.median(rewards)
-    if len(inner) < _FEWEST_ROWS or effective_number(apart) < _FEWEST_REWARDS:
+    if (regressions := _Regressions.of(solution, rewards)) is None:
         return ""
-    fitted, left_out = inner[::2], inner[1::2]
-    first = first if len(first) >= _FEWEST_FIRST else left_out
-    most = min(_MOST_FEATURES, len(inner) // _ROWS_A_FEATURE) // size
-    if isinstance(solution.basis, FourierBasis) and most >= _FEWEST_FEATURES:
-        count = min(_MOST_OF_STATE, most)
-        few, axes = few_features(solution.basis, recorded.observation[inner], count, 0)
-
-        def features(states: np.ndarray) -> np.ndarray:
-            return np.column_stack([few.apply(states), states.reshape(len(states), -1) @ axes])
-
-    elif (solution.basis.num_states or np.inf) <= most:
-        one_hot = np.eye(solution.basis.num_features)
-
-        def features(states: np.ndarray) -> np.ndarray:
-            return np.asarray(one_hot[states])
-
-    else:
+    own, own_first = regressions.errors()
+    (before, before_first), (after, _) = regressions.errors(-1), regressions.errors(1)
+    late = own_first > max(_LATE * own, _WRONG) and before_first < own_first / _LATE
+    if not late and (own < _LEFT or min(before, after) > min(_OTHER * own, 1.0 - _EXPLAINED)):
         return ""
-
-    def of_state(rows: np.ndarray) -> np.ndarray:
-        return features(recorded.observation[rows])
-
-    def of_row(rows: np.ndarray) -> np.ndarray:
-        taken = solution.actions.weights(recorded.action[rows])
-        pairs = np.einsum("np,nc->npc", of_state(rows), taken).reshape(len(rows), -1)
-        return np.column_stack([pairs, features(recorded.next_observation[rows])])
-
-    def errors(of: Callable[[np.ndarray], np.ndarray], step: int = 0) -> tuple[float, float]:
-        """Return mean squared errors over the variance in rows left out, and in first rows."""
-        weights = regress(of(fitted + step), rewards[fitted])
-        left = [np.square(rewards[rows] - of(rows + step) @ weights) for rows in (left_out, first)]
-        inside, at_first = (float(squares.mean() / rewards.var()) for squares in left)
-        return inside, at_first
-
-    own, own_first = errors(of_row)
-    if at_starts:
-        state = errors(of_state)[0]
-        return _AT_STARTS * (state > _LEFT and own < min(_OTHER * state, 1.0 - _EXPLAINED))
-    (before, before_first), (after, _) = errors(of_row, -1), errors(of_row, 1)
-    if own_first > max(_LATE * own, _WRONG) and before_first < own_first / _LATE:
-        name = "before"
-    elif own < _LEFT or min(before, after) > min(_OTHER * own, 1.0 - _EXPLAINED):
-        return ""
-    else:
-        name = "before" if before < after else "after"
+    name = "before" if late or before < after else "after"
     return (
         f"the rewards seem to be those of the rows {name}: a reward belongs to the row whose "
         "action it follows"
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Regressions:
+    """Linear regressions of rewards on features of rows, or of states alone.
+
+    Attributes:
+        solution: The fit.
+        rewards: The reward that was given with each row, [N].
+        features: Features of states.
+        inner: Rows of the regression and of its test, which have rows of the episode beside them.
+        first: First rows of episodes.
+    """
+
+    solution: LeastSquares
+    rewards: np.ndarray
+    features: Callable[[np.ndarray], np.ndarray]
+    inner: np.ndarray
+    first: np.ndarray
+
+    @classmethod
+    def of(cls, solution: LeastSquares, rewards: np.ndarray) -> "_Regressions | None":
+        """Draw rows; return None if rows, rewards or features are too few."""
+        starts = episode_starts(solution.recorded)
+        rng = np.random.default_rng(0)
+        inner = rng.permutation(1 + np.flatnonzero(~(starts[1:-1] | starts[2:])))[:MOST_TESTED_ROWS]
+        first = rng.permutation(1 + np.flatnonzero(starts[1:-1]))[:MOST_TESTED_ROWS]
+        apart = rewards - np.median(rewards)
+        if len(inner) < FEWEST_TESTED_ROWS or effective_number(apart) < _FEWEST_REWARDS:
+            return None
+        features = _features_of_states(solution, inner)
+        return features and cls(solution, rewards, features, inner, first)
+
+    def errors(self, step: int = 0, alone: bool = False) -> tuple[float, float]:
+        """Predict the reward of a row by the row ``step`` rows later, or by its state alone.
+
+        Returns:
+            Mean squared errors over the variance, in rows left out of the regression and in first
+            rows (if they are many).
+        """
+        fitted, left_out = self.inner[::2], self.inner[1::2]
+        first = self.first if len(self.first) >= _FEWEST_FIRST else left_out
+        weights = regress(self._columns(fitted + step, alone), self.rewards[fitted])
+        inside, at_first = (
+            np.square(self.rewards[rows] - self._columns(rows + step, alone) @ weights).mean()
+            for rows in (left_out, first)
+        )
+        return float(inside / self.rewards.var()), float(at_first / self.rewards.var())
+
+    def _columns(self, rows: np.ndarray, alone: bool) -> np.ndarray:
+        """Return features of state and action together and of the next state, or of the state."""
+        recorded = self.solution.recorded
+        states = self.features(recorded.observation[rows])
+        if alone:
+            return states
+        pairs = interactions(states, self.solution.actions.weights(recorded.action[rows]))
+        return np.column_stack([pairs, self.features(recorded.next_observation[rows])])
+
+
+def _features_of_states(
+    solution: LeastSquares, rows: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Return features of states, as many as the rows allow; None if these are too few."""
+    basis = solution.basis
+    most = min(_MOST_FEATURES, len(rows) // _ROWS_A_FEATURE) // solution.actions.size
+    if isinstance(basis, FourierBasis) and most >= _FEWEST_OF_STATE:
+        count = min(_MOST_OF_STATE, most)
+        few, axes = few_features(basis, solution.recorded.observation[rows], count, 0)
+        return lambda states: np.column_stack(
+            [few.apply(states), states.reshape(len(states), -1) @ axes]
+        )
+    if (basis.num_states or np.inf) <= most:
+        one_hot = np.eye(basis.num_features)
+        return lambda states: np.asarray(one_hot[states])
+    return None

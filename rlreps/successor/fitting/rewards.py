@@ -12,7 +12,7 @@ from rlreps.subspace.ridge import ridge_by_leave_one_out
 from rlreps.successor.fitting.basis import FourierBasis, blocks_of
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.observed import Observed, check_finite, format_observation
-from rlreps.successor.fitting.reward_checks import describe_misplaced
+from rlreps.successor.fitting.reward_checks import describe_arriving, describe_shifted
 
 FEWEST_ARRIVALS = 100
 """Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
@@ -65,8 +65,9 @@ def sampled_task(
     values = check_finite("rewards", rewards, len(samples))
     of_rows = np.array_equal(samples, reached)
     at_starts = np.array_equal(samples, solution.recorded.observation)
+    describe = describe_arriving if at_starts else describe_shifted
     if of_rows or at_starts:
-        warn_user(describe_misplaced(solution, values, at_starts))
+        warn_user(describe(solution, values))
     if of_rows:
         return rewarded_task(solution, values)
     kind = np.result_type(samples, reached)
