@@ -302,7 +302,7 @@ def train(
     tree = not jax.tree_util.all_leaves([source])
     require(tree, "a source that is a pytree (jax.tree_util.register_dataclass)", source)
     if isinstance(objective, Explicit) and objective.num_tasks is None:
-        objective = with_sizes(objective, num_tasks=source.num_tasks)
+        objective = with_sizes(objective, num_tasks=getattr(source, "num_tasks", None))
     if isinstance(optimizer, Optimizer):
         optimizer = with_sizes(optimizer, steps=steps)
         if isinstance(objective, Explicit) and objective.encoder_learning_rate is None:

@@ -125,9 +125,9 @@ class Learner:
         batch = source.sample(jax.random.fold_in(key, step), self.rows, self.tasks)
         require(isinstance(batch, Batch), "a source that draws a Batch", type(batch).__name__)
         require(batch.num_rows == self.rows, f"a batch of {self.rows} rows", batch.num_rows)
-        stored = getattr(self.objective, "num_tasks", None)
-        fits = stored is None or source.num_tasks is None or stored >= source.num_tasks
-        require(fits, f"an objective of num_tasks={source.num_tasks}, the source's", stored)
+        stored, columns = (getattr(part, "num_tasks", None) for part in (self.objective, source))
+        fits = stored is None or columns is None or stored >= columns
+        require(fits, f"an objective of num_tasks={columns}, the source's", stored)
         if isinstance(source, StreamedSource):
             # What the host reads comes to one device, and must be gathered before it is spread.
             batch = self._replicate(batch)
