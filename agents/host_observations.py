@@ -67,7 +67,8 @@ def _unit_vectors(count: int, first: int, name: str) -> ObservationMap:
         beyond = numbers[(numbers < 0) | (numbers >= count)]
         expected = f"{name} to have observations in [{first}, {first + count})"
         require(not beyond.size, expected, (beyond + first).tolist())
-        return rows[numbers]
+        found: HostInputs = rows[numbers]
+        return found
 
     return ObservationMap((count,), np.float32, encode)
 

@@ -129,7 +129,8 @@ def _add_one_by_one(rows: Array) -> Array:
 
 def epsilon(array: Array) -> float:
     """Return one unit of rounding of an array's type, relative to one."""
-    return float(jnp.finfo(array.dtype).eps)
+    kind: Any = jnp.finfo  # Knows bfloat16, unlike NumPy's.
+    return float(kind(array.dtype).eps)
 
 
 def rounding_length(rows: Array) -> Array:
