@@ -21,7 +21,6 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from rlreps.agents.config import PUDDLE_WORLD
 from rlreps.agents.host_observations import HostInputs, map_observations
 from rlreps.config import import_extra, import_object
 from rlreps.envs import ARENAS  # Registers environments with Gymnasium, too.
@@ -379,6 +378,6 @@ def reaches_out(name: str) -> bool:
     kind, _, rest = name.partition(":")
     if kind == "world":
         return rest not in WORLDS
-    if kind == PUDDLE_WORLD:
+    if kind == "puddle-world":
         return bool(rest) and rest not in ARENAS
     return bool(rest) and kind != "gymnax"

@@ -59,26 +59,28 @@ def observed_rows(
         action: The action at an observation, [b, l]; only targets ``per_action`` need it.
 
     Raises:
-        InputError: For flags of another shape, observations that are not finite, an end whose next
-            row is not ``last``, or a first row that is. Inside compiled functions shapes alone are
-            checked.
+        InputError: For flags of another shape, arrays of NumPy with observations that are not
+            finite, an end whose next row is not ``last``, or a first row that is. Inside compiled
+            functions shapes alone are checked.
     """
     compiled = any(isinstance(part, Tracer) for part in (observation, terminated, last))
     xp: Any = jnp if compiled else np
-    seen = xp.asarray(observation)
     # Replays store flags as numbers, too, whose complement ``~`` is no flag.
     ends, lasts = xp.asarray(terminated, bool), xp.asarray(last, bool)
-    fits = ends.ndim == 2 and ends.shape == lasts.shape == seen.shape[:2]
-    require(fits, f"flags of shape {seen.shape[:2]}", (ends.shape, lasts.shape))
+    shape = observation.shape[:2]
+    fits = ends.ndim == 2 and ends.shape == lasts.shape == shape
+    require(fits, f"flags of shape {shape}", (ends.shape, lasts.shape))
     if not compiled:
-        _require_finite(seen)
+        if isinstance(observation, np.ndarray):  # Others may lie on an accelerator.
+            over = np.cumsum(lasts, axis=1) - lasts > 0
+            _require_finite(observation[~over] if over.any() else observation)
         found = np.flatnonzero(lasts[:, :1].any(axis=1))
         require(not found.size, "no sequence whose first row is last", f"sequence {found[:1]}")
         taken = ends[:, :-1] & ~lasts[:, :-1]
         found = np.flatnonzero((taken & ~lasts[:, 1:]).any(axis=1))
         expected = "the row after an end to be the last of its episode"
         require(not found.size, expected, f"a further step of the episode in sequence {found[:1]}")
-    return ReplayRows(seen, action, jnp.zeros(ends.shape, jnp.float32), ends, lasts)
+    return ReplayRows(observation, action, jnp.zeros(ends.shape, jnp.float32), ends, lasts)
 
 
 def _require_finite(observations: Any) -> None:
@@ -144,7 +146,7 @@ def stack_transitions(
         if starts.dtype.kind == ends.dtype.kind == "f":
             # One copy of the observation may have been rounded.
             narrow = min(starts.dtype, ends.dtype, key=lambda kind: kind.itemsize)
-            starts, ends = starts.astype(narrow), ends.astype(narrow)
+            starts, ends = starts.astype(narrow, copy=False), ends.astype(narrow, copy=False)
         moved = starts != ends
         broken = moved.any(axis=tuple(range(2, moved.ndim))) & ~over[:, :-1]
         found = np.argwhere(broken)[:1]

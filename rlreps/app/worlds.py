@@ -205,7 +205,8 @@ def sample_world(
             steps in every compiled environment.
         epsilon: Share of random actions of a run's agent.
         jobs: Number of processes for an environment of Gymnasium.
-        executor: As in ``sample_to_store``; None is the processes of ``jobs``.
+        executor: Where to compute blocks of states of an environment of Gymnasium; by default, in
+            the processes of ``jobs``.
 
     Returns:
         The run's measurements as JSON values. ``noise_floor``, ``energy_captured`` and

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import traceback
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from rlreps.errors import WorkerDiedError, reason_of
+from rlreps.errors import InputError, WorkerDiedError, reason_of
 from rlreps.runs.machine import quieten_libraries
 
 Name = TypeVar("Name")
@@ -38,11 +39,16 @@ def map_names(
         executor: Where to call it.
 
     Raises:
+        InputError: If the function cannot be sent.
         WorkerDiedError: If the executor did not carry a call to its end, after the results of all
             others.
         Exception: As raised by a call.
     """
-    pickled = cloudpickle.dumps(function)
+    try:
+        pickled = cloudpickle.dumps(function)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        expected = "work that cloudpickle can send to another process"
+        raise InputError(f"expected {expected}, got {reason_of(error)}") from error
     futures: dict[Future[bytes], Name] = {}
     lost: Exception | None = None
     try:

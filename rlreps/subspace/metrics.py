@@ -167,8 +167,8 @@ def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
 
     Args:
       features: Phi, [n, d].
-      basis: F_k, [n, k]; its columns must be orthonormal. Outside compiled functions they are
-        checked, as in the two functions below.
+      basis: F_k, [n, k]; its columns must be orthonormal. This function and the two functions
+        below check them, except inside compiled functions.
 
     Returns:
       Scalar in [0, 1]: zero if the span holds the basis, one if they are orthogonal. Its gradient

@@ -26,7 +26,14 @@ from rlreps.config import as_json, with_sizes
 from rlreps.cumulants import IndicatorParams, RandomNetwork
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.errors import InputError, own_code, require, require_memory
-from rlreps.numerics import as_inputs, bytes_of, jit, seed_key, usable_cores
+from rlreps.numerics import (
+    as_inputs,
+    bytes_of,
+    digest_of_leaves,
+    jit,
+    seed_key,
+    usable_cores,
+)
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_names
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
@@ -37,7 +44,7 @@ from rlreps.successor.measure.settings import ROLLOUTS_PER_BLOCK
 from rlreps.successor.truth.save_matrix import check_settings, create_matrix
 from rlreps.successor.truth.states import CUMULANT_SUMS
 from rlreps.successor.truth.store import MatrixStore
-from rlreps.worlds.rollouts import SavedStates
+from rlreps.worlds.rollouts import SavedStates, SavedStateSampler
 from rlreps.worlds.settings import StateSampling
 from rlreps.worlds.tables import as_observations
 
@@ -81,8 +88,9 @@ def sample_to_store(
             generators do not belong to a state.
         restore: (environment, state) → nothing; puts it into a saved state.
         about: More settings to record, such as the name of the environment; as in ``save_matrix``.
-        executor: Where to compute blocks of a function's environment of Gymnasium, which this
-            process writes. Each worker makes the environment and visits the same states first.
+        executor: Where to compute the rows of 25 states at a time; this process writes them. It
+            needs a function that makes an environment of Gymnasium. Each worker makes its own, and
+            visits the same states first.
 
     Returns:
         The store, and the number of states that were missing from it.
@@ -94,11 +102,11 @@ def sample_to_store(
     """
     check_settings(about or {})
     sampling = StateSampling() if sampling is None else sampling
-    made = callable(environment) and not isinstance(environment, Environment)
     expected = "a function that makes an environment of Gymnasium, for an executor"
-    require(made or executor is None, expected, environment)
+    require(executor is None or _makes_environments(environment), expected, environment)
     make = functools.partial(_sampler, environment, sampling, policy, save, restore)
     sampler, seen = make()
+    require(executor is None or isinstance(sampler, SavedStateSampler), expected, "another one")
     observations = as_observations(seen)
     _, counts = np.unique(bytes_of(observations, observations.dtype), return_counts=True)
     store = create_matrix(
@@ -124,7 +132,7 @@ def sample_to_store(
     missing = sum(map(len, blocks.values()))
     found = _in_turn(sampler, blocks)
     if executor is not None:
-        found = map_names(_Worker(make, seen, blocks), blocks, executor)
+        found = map_names(_Worker(make, digest_of_leaves(seen), blocks), blocks, executor)
     with (
         contextlib.closing(found) as parts,
         progress_bar("rollouts", total=missing, unit="states", after=2.0) as advance,
@@ -147,7 +155,7 @@ def _sampler(
     Arguments are those of ``sample_to_store``.
     """
     states: SavedStates | _CompiledStates
-    if callable(environment) and not isinstance(environment, Environment):
+    if _makes_environments(environment):
         with own_code("a function that makes an environment"):
             environment = environment()
     if isinstance(environment, gymnasium.Env):
@@ -161,6 +169,13 @@ def _sampler(
         flat = jax.vmap(_flat)(jnp.asarray(observations))
         params = _draw_cumulants(family, sampling, flat)
     return states.sampler(sampling, lambda seen: family.apply(params, _flat(seen))), observations
+
+
+def _makes_environments(given: Any) -> bool:
+    """Tell whether this is a function or class; an environment may be callable, too."""
+    return isinstance(given, type) or (
+        callable(given) and not isinstance(given, Environment | gymnasium.Env)
+    )
 
 
 def _in_turn(
@@ -180,7 +195,7 @@ class _Worker:
     """Computes blocks elsewhere; what was made for the first block serves the others."""
 
     make: Callable[[], tuple[RowEstimator, npt.NDArray[Any]]]
-    observations: npt.NDArray[Any]
+    digest: str
     blocks: Mapping[int, range]
 
     @functools.cached_property
@@ -188,7 +203,7 @@ class _Worker:
         # The first process has shown its progress, and warned.
         with hidden(), warnings.catch_warnings(action="ignore"):
             sampler, observations = self.make()
-        same = np.array_equal(observations, self.observations)
+        same = digest_of_leaves(observations) == self.digest
         require(same, "an environment that visits the same states in each worker", "other states")
         return sampler
 

@@ -436,7 +436,6 @@ class World:
         Several states may share a cell. States without coordinates lie along one axis.
         """
         if self.coordinates is None:
-            count = self.num_states
-            return BoxGrid((0,), (count,), (count,), ("state",)), np.arange(count)
+            return BoxGrid.numbered(self.num_states), np.arange(self.num_states)
         grid = BoxGrid.spanning(self.coordinates, self.names, most=1_000)
         return grid, np.asarray(grid.cell(self.coordinates))

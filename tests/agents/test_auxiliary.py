@@ -199,8 +199,10 @@ def test_flags_may_be_numbers(kind):
     window = episode_window(observed_rows(seen, *given))
     np.testing.assert_array_equal(window.seen, [[True, True, True, False, False]])
     assert window.terminal.tolist() == [True]
+    seen[:, 3:] = np.nan  # Rows of further episodes are left out.
+    observed_rows(seen, *given)
     with pytest.raises(InputError, match="expected finite observations"):
-        observed_rows(seen + np.nan, *given)
+        observed_rows(seen[:, ::-1], *given)
 
 
 def batches(count):

@@ -314,6 +314,11 @@ class BoxGrid:
         return cls((0.0, 0.0), (1.0, 1.0), (bins, bins), ("x", "y"))
 
     @classmethod
+    def numbered(cls, count: int) -> "BoxGrid":
+        """Return the grid of states without coordinates, which lie along one axis."""
+        return cls((0.0,), (float(count),), (count,), ("state",))
+
+    @classmethod
     def spanning(cls, points: np.ndarray, names: Sequence[str] = (), most: int = 40) -> "BoxGrid":
         """Return cells over all points [n, k].
 

@@ -170,7 +170,7 @@ class GroundTruth:
         if isinstance(encoder, Tabular):
             return jnp.arange(self.num_states)
         # Numbers of states are no positions: another order of the states would be another problem.
-        known = self.observed is not None or self.grid is None or self.grid.names != ("state",)
+        known = self.observed is not None or self.grid != BoxGrid.numbered(self.num_states)
         expected = "encoder tabular for states without coordinates or observations"
         require(known, expected, encoder.name)
         seen = self.coordinates if self.observed is None else self.observed

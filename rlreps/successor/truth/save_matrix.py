@@ -118,7 +118,7 @@ def create_matrix(
     """
     states, _ = shape
     if grid is None:
-        grid = BoxGrid((0,), (states,), (states,), ("state",))
+        grid = BoxGrid.numbered(states)
     found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
     inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0
     inside = inside and found.min() >= 0 and found.max() < grid.num_cells

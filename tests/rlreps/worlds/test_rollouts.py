@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from shlex import split as words
 
@@ -16,6 +17,7 @@ import rlreps
 from rlreps.app.main import main
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
+from rlreps.envs import PuddleWorld
 from rlreps.errors import InputError
 from rlreps.worlds import StateSampling, World, sample_to_store, sampled
 from rlreps.worlds.copies import digest_of_key
@@ -111,6 +113,22 @@ def test_workers_that_make_the_environment_compute_the_same_bits(monkeypatch, sa
         found = sample(Lake, few, policy=mostly_down_and_right, executor=workers).estimates
     assert found.rows.tobytes() == alone.rows.tobytes()
     assert found.half_difference.tobytes() == alone.half_difference.tobytes()
+
+
+def test_an_environment_may_be_callable_and_work_must_be_sent(sample, tmp_path):
+    class Callable(Lake):
+        def __call__(self):
+            raise AssertionError
+
+    few = dataclasses.replace(SMALL, states=3, rollouts=2, horizon=2)
+    assert len(sample(Callable(), few).observations) == 3
+    with ThreadPoolExecutor(1) as workers:
+        lock = threading.Lock()
+        own = {"policy": lambda seen, generator: int(lock is None), "executor": workers}
+        with pytest.raises(InputError, match="work that cloudpickle can send to another process"):
+            sample_to_store(tmp_path / "unsent", Lake, few, **own)
+        with pytest.raises(InputError, match="a function that makes an environment of Gymnasium"):
+            sample_to_store(tmp_path / "compiled", PuddleWorld, few, executor=workers)
 
 
 class Walk(gymnasium.Env):
@@ -360,9 +378,26 @@ def test_worlds_sample_takes_games_of_gymnasium_and_an_agent_s_policy(tmp_path, 
     lake = (
         f"worlds sample --env FrozenLake-v1 --states 5 --tasks 8 --rollouts 2 --out {tmp_path}/lake"
     )
-    main(words(f"{lake} --jobs 2"))
+    main(words(lake))
     told = json.loads(capsys.readouterr().out)
     assert (told["states"], told["transitions"]) == (5, None)
+    few, stores = "--states 60 --tasks 4 --rollouts 2 --horizon 5", []
+    for jobs in (1, 2):
+        stores.append(tmp_path / f"{jobs} jobs")
+        main(
+            [
+                "worlds",
+                "sample",
+                "--env",
+                "CartPole-v1",
+                "--out",
+                str(stores[-1]),
+                *words(f"{few} --jobs {jobs}"),
+            ]
+        )
+    alone, shared = (np.asarray(rlreps.successor.load(store).matrix) for store in stores)
+    assert alone.tobytes() == shared.tobytes(), "three blocks"
+    capsys.readouterr()
     for policy in ("uniform", run):
         out = tmp_path / f"store-{policy == run}"
         small = "--states 20 --tasks 16 --rollouts 8 --horizon 10"

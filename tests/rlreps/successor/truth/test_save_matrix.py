@@ -81,6 +81,8 @@ def test_states_may_be_some_of_the_cells_or_have_no_grid(tmp_path):
     with pytest.raises(InputError, match=r"tabular for states without coordinates .*, got 'mlp'"):
         numbered.inputs(MLP(2))
     assert numbered.inputs(Tabular(2)).tolist() == [*range(26)]
+    save_matrix(tmp_path / "placed", matrix, BoxGrid((-1,), (1,), (26,), ("state",)))
+    assert load(tmp_path / "placed").inputs(MLP(2)).shape == (26, 1)
     assert max(truth.distance(left), numbered.distance(left)) < 1e-9
 
 
