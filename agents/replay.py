@@ -65,7 +65,7 @@ def observed_rows(
     """
     compiled = any(isinstance(part, Tracer) for part in (observation, terminated, last))
     xp: Any = jnp if compiled else np
-    # Replays store flags as numbers, too, whose complement ``~`` is no flag.
+    # A replay may store flags as 0 and 1. The complement ``~`` of these numbers is not a flag.
     ends, lasts = xp.asarray(terminated, bool), xp.asarray(last, bool)
     shape = observation.shape[:2]
     fits = ends.ndim == 2 and ends.shape == lasts.shape == shape

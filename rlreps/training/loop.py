@@ -26,6 +26,9 @@ from rlreps.runs.metrics_log import Logger, MetricsLog
 from rlreps.runs.processes import first_does
 from rlreps.runs.progress import is_visible, progress_bar
 
+OWN_FIGURES = {"step", "seconds", "loss"}
+"""Names that every record of a run contains."""
+
 State = TypeVar("State")
 
 _LEAST_SECONDS, _REST = 1.0, 19.0
@@ -147,7 +150,7 @@ def run(
 
         def record(metrics: Numbers) -> State:
             measured, figures = program.evaluate(state, step)
-            taken = {"step", "seconds", "loss", *metrics} & {*figures}
+            taken = (OWN_FIGURES | {*metrics}) & {*figures}
             require(not taken, "an evaluation with names of its own", sorted(taken))
             found = {"step": step, "seconds": round(seconds, 3)}
             for name, value in {**metrics, **figures}.items():

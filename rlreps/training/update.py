@@ -20,12 +20,10 @@ from rlreps.losses.base import Metrics, Objective
 from rlreps.numerics import all_finite, floating_leaves, optimizer_step, seed_key
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource
+from rlreps.training.loop import OWN_FIGURES
 from rlreps.training.optimizers import GivenOptimizer
 
 Tree = TypeVar("Tree")
-
-_OWN_FIGURES = {"step", "seconds", "loss"}
-"""Names that every record of a run contains."""
 
 
 class TrainState(NamedTuple):
@@ -164,8 +162,8 @@ class Learner:
         (loss, (objective, metrics)), gradients = grad(
             state.params, self._encode, batch, state.objective, loss_key
         )
-        taken = _OWN_FIGURES & {*metrics}
-        require(not taken, f"metrics of other names than {sorted(_OWN_FIGURES)}", sorted(taken))
+        taken = OWN_FIGURES & {*metrics}
+        require(not taken, f"metrics of other names than {sorted(OWN_FIGURES)}", sorted(taken))
         params, optimizer = optimizer_step(
             self.optimizer.transformation, gradients, state.optimizer, state.params, value=loss
         )

@@ -65,7 +65,8 @@ class Split(NamedTuple):
     @classmethod
     def of(cls, data: Transitions, share: float, seed: int) -> "Split":
         """Hold out about a share of the rows; see ``Transitions.held_out``."""
-        return cls(data, data.held_out(share, seed), *data.split(share, seed))
+        fitted, tested = data.split(share, seed)
+        return cls(data, np.isin(data.kept, tested.kept), fitted, tested)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,7 +119,7 @@ def measure_quality(split: Split, solution: LeastSquares, factors: Factors, seed
     rows, fitted = Steps.of(tested), solution.rows
     predicted, td_errors = judged.predict(rows, tested.ends)
     errors = discounted_sums(td_errors, tested.ends, gamma)
-    # On average, the squared errors of a good fit exceed none of the bounds.
+    # The mean squared error of a good fit is at most each of these bounds.
     bounds = {"noise": discounted_sums(np.square(td_errors), tested.ends, gamma**2)}
     few = fitted.at(slice(None, None, max(1, len(fitted.action) // _MOST_ROWS)))
     reference = _reference(split, judged, few, seed)

@@ -16,7 +16,7 @@ _RESTARTED = 0.75
 """Rows after terminations are resets if at least this share of the terminations has such a row. The
 other terminations are the last rows of copies of an environment."""
 _VISITS = 5  # Indices show terminal states if each ends at least so many episodes (mean).
-_LEFT_BY_OTHERS = 0.05  # Rows that are no resets leave at most this share of the terminal states.
+_LEFT_BY_OTHERS = 0.05  # Other rows may start in this share of the terminal states, at most.
 
 _FEWEST_JUMPS = 3  # Fewer marked rows are not compared with others.
 _RECURRING = 0.5  # Indices jump if their pairs (s, s') recur less than so often as others' pairs.

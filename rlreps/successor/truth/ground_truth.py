@@ -169,7 +169,7 @@ class GroundTruth:
         encoder = encoder.forward if isinstance(encoder, TwoTowers) else encoder
         if isinstance(encoder, Tabular):
             return jnp.arange(self.num_states)
-        # Numbers of states are no positions: another order of the states would be another problem.
+        # A network would take the number of a state for a position.
         known = self.observed is not None or self.grid != BoxGrid.numbered(self.num_states)
         expected = "encoder tabular for states without coordinates or observations"
         require(known, expected, encoder.name)
