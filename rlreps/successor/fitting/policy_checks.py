@@ -1,6 +1,6 @@
 """Checks of policies: what the data tell about actions, rewards and the returns of a policy.
 
-Functions return a warning, or "" where there is none.
+Functions return a warning, or "" where there is none; ``Appraisal`` decides between policies.
 """
 
 import math
@@ -58,7 +58,22 @@ class Appraisal(NamedTuple):
         """Whether the policy misses much of the gain that it promises."""
         return self.promised - self.value > _MOST_MISSED * (self.promised - self.data)
 
-    def surely_exceeds(self, other: "Appraisal") -> bool:
+    def replaces(self, fitted: "Appraisal") -> bool:
+        """Tell whether one improvement, appraised here, replaces fitted Q iteration."""
+        better = self.value - fitted.value > _BETTER * abs(self.gain)
+        return better and self._surely_exceeds(fitted)
+
+    def replaces_limited(self, limited: "Appraisal", one: "Appraisal") -> bool:
+        """Tell whether a policy of all actions replaces one of likely actions.
+
+        Args:
+            limited: The policy of likely actions.
+            one: One improvement, of likely actions.
+        """
+        better = self.value > one.value and self.gain > _FREE * max(limited.gain, 0.0)
+        return better and not self.overpromises and self._surely_exceeds(limited)
+
+    def _surely_exceeds(self, other: "Appraisal") -> bool:
         """Tell whether the mean of the returns exceeds another's by 1.645 standard errors."""
         more = self.returns - other.returns
         error = float(more.std(ddof=1)) / math.sqrt(len(more))
@@ -145,11 +160,8 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
     )
 
 
-def describe_unlikely(free: Appraisal, limited: Appraisal, one: Appraisal) -> str:
-    """Return a warning if a policy of all actions replaces one of likely actions; else ""."""
-    better = free.value > one.value and free.gain > _FREE * max(limited.gain, 0.0)
-    if not better or free.overpromises or not free.surely_exceeds(limited):
-        return ""
+def describe_unlikely(free: Appraisal, limited: Appraisal) -> str:
+    """Return the warning that a policy of all actions replaces one of likely actions."""
     return (
         "the data's policy hardly takes the actions of a better policy: walks along the nearest "
         "rows give a policy that chooses from all actions a mean value of "
@@ -159,10 +171,7 @@ def describe_unlikely(free: Appraisal, limited: Appraisal, one: Appraisal) -> st
 
 
 def describe_replaced(fitted: Appraisal, one: Appraisal) -> str:
-    """Return a warning if one improvement replaces fitted Q iteration; else ""."""
-    better = one.value - fitted.value > _BETTER * abs(one.gain) and one.surely_exceeds(fitted)
-    if not better:
-        return ""
+    """Return the warning that one improvement replaces fitted Q iteration."""
     return (
         "one improvement is better than fitted Q iteration and replaces it: walks along the "
         f"nearest rows give its policy a mean value of {one.value + one.constant:.3g}, and the "
@@ -171,9 +180,7 @@ def describe_replaced(fitted: Appraisal, one: Appraisal) -> str:
 
 
 def describe_overpromised(policy: Appraisal) -> str:
-    """Return a warning if a policy's values promise more than its walks return; else ""."""
-    if not policy.overpromises:
-        return ""
+    """Return the warning that a policy's values promise more than its walks return."""
     promised, value, data = (
         each + policy.constant for each in (policy.promised, policy.value, policy.data)
     )

@@ -138,14 +138,16 @@ class Improvement:
         # In a box, the row nearest to an unlikely action has another one.
         if self._limits and solution.actions.num_actions is not None:
             free = self.fitted_q_iteration(rewards, limited=False)
-            if line := policy_checks.describe_unlikely(appraise(free), of_fitted, of_one):
-                warn_user(line)
+            of_free = appraise(free)
+            if of_free.replaces_limited(of_fitted, of_one):
+                warn_user(policy_checks.describe_unlikely(of_free, of_fitted))
                 return free
-        if line := policy_checks.describe_replaced(of_fitted, of_one):
+        if of_one.replaces(of_fitted):
             if not self._limits:  # Otherwise both policies stay near the data's.
-                warn_user(line)
+                warn_user(policy_checks.describe_replaced(of_fitted, of_one))
             return one
-        warn_user(policy_checks.describe_overpromised(of_fitted))
+        if of_fitted.overpromises:
+            warn_user(policy_checks.describe_overpromised(of_fitted))
         # With several parts, features hold ratios so badly that true ones would be negative.
         if len(self.candidates.actions) == 1:
             warn_user(policy_checks.describe_departure(self.visit_ratios(fitted)))
