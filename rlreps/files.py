@@ -174,7 +174,7 @@ def read_array(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     """
     try:
         with open(path, "rb") as stream:
-            found = np.load(stream, allow_pickle=False)
+            found = _load(stream)
             if not isinstance(found, np.ndarray):
                 raise ValueError("an archive of arrays")
     except DAMAGED as error:
@@ -193,12 +193,21 @@ def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDA
     if isinstance(source, str | os.PathLike):
         with open(source, "rb") as stream:  # NumPy would leave a damaged archive open.
             return read_arrays(stream)
-    found = np.load(source, allow_pickle=False)
+    found = _load(source)
     if isinstance(found, np.ndarray):
         return {"": found}
     with found:
         names = [name for name in found.zip.namelist() if name.endswith(".npy")]
         return {name.removesuffix(".npy"): found[name] for name in names}
+
+
+def _load(stream: IO[bytes]) -> Any:
+    """Load as NumPy does, which takes every other file for a pickle and recommends to trust it."""
+    begins = stream.read(6)
+    stream.seek(-len(begins), os.SEEK_CUR)
+    if not begins.startswith((b"\x93NUMPY", b"PK")):
+        raise ValueError("a file of another kind")
+    return np.load(stream, allow_pickle=False)
 
 
 _RECORD, _NAMES = "rlreps.json", "arrays"

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array, export
 
 from rlreps.app.jobs import train_live as live
+from rlreps.app.jobs.train import KIND as TRAIN
 from rlreps.app.trained_runs import (
     TrainedEncoder,
     load_config,
@@ -143,6 +144,7 @@ def _read(folder: RunFolder, seed: int | None, store: Path | None) -> Exported:
         learner = make_learner(config, num_inputs=2)
         trained = restored(folder, config, learner, jnp.zeros((1, 2)))
     else:
+        folder.require_kind(TRAIN)
         path = required_store(folder, store)
         truth = ground_truth_for(path, load_config(folder).num_features)
         trained = load_encoder(folder, truth)

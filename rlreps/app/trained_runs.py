@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.app.jobs import train_live as live
-from rlreps.app.jobs.train import KIND, MATRIX
+from rlreps.app.jobs.train import KIND, MATRIX, OBSERVATION_SHAPE
 from rlreps.config import from_json, name_of
 from rlreps.encoders import Encoder, Tabular
 from rlreps.envs.observations import as_observation
@@ -86,6 +86,9 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
             f"a ground truth over the {matrix['states']} states of the tabular encoder",
             truth.num_states,
         )
+    own, seen = folder.provenance.get(OBSERVATION_SHAPE), list(truth.observations.shape[1:])
+    expected = f"states seen as by the run {folder.path}, observations of shape {own}"
+    require(own in (None, seen), expected, seen)
     learner = learner_for(config, truth, matrix["tasks"])
     return restored(folder, config, learner, truth.inputs(learner.encoder), step)
 

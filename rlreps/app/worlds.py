@@ -55,6 +55,9 @@ _SAMPLING = StateSampling()
 _SHOWN = 5
 """Number of singular values that a description has."""
 
+_EPSILON = 0.1
+"""Share of random actions of a policy that is not the uniform one."""
+
 _COMPONENTS = 10
 """Number of components at which a sampled truth is described."""
 
@@ -76,7 +79,7 @@ def build_world(
     world: str,
     out: Path | None = None,
     seed: int = 0,
-    view: View = "image",
+    view: View | None = None,
     any_version: Switch = False,
 ) -> dict[str, Any]:
     """Build a world anew, into the cache or a file.
@@ -85,7 +88,7 @@ def build_world(
         world: Its name.
         out: File (.npz); by default the cache.
         seed: Seed of the reset, which decides a layout that is drawn.
-        view: What an agent sees of MiniGrid.
+        view: What an agent sees of MiniGrid; the image by default.
         any_version: Accept a version of the package whose game has other rules than published.
     """
     if out is not None:
@@ -98,14 +101,14 @@ def build_world(
 
 
 def describe_world(
-    world: str, seed: int = 0, view: View = "image", discount: float = 0.95
+    world: str, seed: int = 0, view: View | None = None, discount: float = 0.95
 ) -> dict[str, Any]:
     """Describe a world: states, aliases, values, effective horizon and leading singular values.
 
     Args:
         world: Its name, or the path of a file; a world that is not in the cache is built.
         seed: Seed of the reset.
-        view: What an agent sees of MiniGrid.
+        view: What an agent sees of MiniGrid; the image by default.
         discount: γ of values, of the horizon and of the successor measure.
     """
     found = load(world, seed=seed, view=view)
@@ -150,10 +153,10 @@ def save_truth(
     world: str,
     out: Path,
     seed: int = 0,
-    view: View = "image",
+    view: View | None = None,
     discount: float = 0.95,
     policy: Literal["uniform", "optimal"] = "uniform",
-    epsilon: float = 0.1,
+    epsilon: float | None = None,
     terminal: Literal["leave", "absorb"] = "leave",
     centring: Literal["columns", "rows", "both"] = "columns",
 ) -> Iterator[Printed]:
@@ -163,19 +166,20 @@ def save_truth(
         world: The name of a world, or the path of a file.
         out: Folder of the store.
         seed: Seed of the reset.
-        view: What an agent sees of MiniGrid.
+        view: What an agent sees of MiniGrid; the image by default.
         discount: γ.
         policy: The uniformly random policy, or the optimal one that explores.
-        epsilon: ε of the optimal policy.
+        epsilon: ε of the optimal policy; 0.1 by default.
         terminal: Whether an episode leaves the game in a terminal state or stays there.
         centring: Which means are subtracted when the store is read.
     """
     require_place(out)
+    share = _share_of_random(policy, epsilon)
     found = load(world, seed=seed, view=view)
     options: dict[str, Any] = {"discount": discount, "terminal": terminal, "centring": centring}
     if policy == "optimal":
-        options["policy"] = epsilon_greedy(found.optimal_action_values(discount), epsilon)
-        options["about"] = {"policy": policy, "epsilon": epsilon}
+        options["policy"] = epsilon_greedy(found.optimal_action_values(discount), share)
+        options["about"] = {"policy": policy, "epsilon": share}
     store = found.save_truth(out, **options)
     yield f"{store.path}: {found.num_states:,} states of {found.about.get('name', world)}"
 
@@ -186,7 +190,7 @@ def sample_world(
     out: Path,
     sampling: StateSampling = _SAMPLING,
     policy: str = "uniform",
-    epsilon: float = 0.1,
+    epsilon: float | None = None,
     *,
     jobs: int = 1,
     executor: Executor | None = None,
@@ -203,7 +207,7 @@ def sample_world(
         policy: ``uniform``, or the folder of a run of agents in this environment, whose first agent
             acts. The run decides the goal and the observation in PuddleWorld, and the limit of
             steps in every compiled environment.
-        epsilon: Share of random actions of a run's agent.
+        epsilon: Share of random actions of a run's agent; 0.1 by default.
         jobs: Number of processes for an environment of Gymnasium.
         executor: Where to compute blocks of states of an environment of Gymnasium; by default, in
             the processes of ``jobs``.
@@ -215,14 +219,14 @@ def sample_world(
         numbers than states, which fit anything.
     """
     require_place(out)
-    require_interval("epsilon", epsilon, "[0, 1]")
+    share = _share_of_random(policy, epsilon)
     require_positive("jobs", jobs)
     config = AgentConfig(environment=env)
     follow: Any = None
     about: dict[str, Any] = {"game": env}
     if policy != "uniform":
-        config, follow, agent = _agent_policy(Path(policy), env, epsilon)
-        about |= {"policy": "agent", "agent": agent, "epsilon": epsilon}
+        config, follow, agent = _agent_policy(Path(policy), env, share)
+        about |= {"policy": "agent", "agent": agent, "epsilon": share}
     about |= describe_environment(config)
     environment: Any = load_compiled_environment(config)
     on_host, alone = environment is None, jobs == 1 and executor is None
@@ -266,6 +270,15 @@ def sample_world(
         if telling
         else None,
     }
+
+
+def _share_of_random(policy: str, epsilon: float | None) -> float:
+    """Return ε, 0.1 by default; the uniform policy has none."""
+    expected = "no epsilon for the uniform policy, which is random"
+    require(policy != "uniform" or epsilon is None, expected, epsilon)
+    share = _EPSILON if epsilon is None else epsilon
+    require_interval("epsilon", share, "[0, 1]")
+    return share
 
 
 def _agent_policy(run: Path, env: str, epsilon: float) -> tuple[AgentConfig, JaxPolicy, str]:

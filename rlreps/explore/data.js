@@ -32,6 +32,7 @@
  * @property {string[]} arrays Name of the components of each step.
  * @property {(number | null)[][]} cosines Of each step: |cosine| with each true component.
  * @property {[number[], (number | null)[]] | null} curve Updates and subspace distances.
+ * @property {boolean} fitted Whether it is a fit of recorded data, which has no updates.
  * @property {string | null} visits Name of the visits of a fit's data.
  *
  * @typedef {object} Description
@@ -51,6 +52,7 @@
  * @property {number[]} singularValues
  * @property {number} totalEnergy
  * @property {(number | null)[] | null} noiseFloor
+ * @property {boolean} puddleWorld Whether the states are places of PuddleWorld.
  * @property {Source} source
  * @property {{names: string[], arrows: [number, number][], points: number} | null} moves
  * @property {{sequential: string, signed: string, missing: string, series: string[]}} colours

@@ -187,6 +187,15 @@ function stepOf(run) {
 }
 
 /**
+ * Name a kept step of a run; a fit of recorded data has no updates.
+ * @param {import("./data.js").Run} run
+ * @param {number} index
+ */
+function nameStep(run, index) {
+  return run.fitted ? "fitted" : `update ${formatCount(run.steps[index])}`;
+}
+
+/**
  * Describe what the page holds of a run with more features than the page has components.
  * @param {import("./data.js").Run} run
  */
@@ -230,7 +239,7 @@ function drawComponents() {
     const maps = arrays[run ? run.arrays[index] : "left"];
     const d = run ? run.cosines[index].length : K;
     set.children[0].children[1].textContent = !run ? "left singular vectors"
-      : `${run.steps[index] > view.step ? "first kept: " : ""}update ${formatCount(run.steps[index])}` +
+      : `${run.steps[index] > view.step ? "first kept: " : ""}${nameStep(run, index)}` +
         (d < run.features ? `, ${describeDirections(run)}` : "");
     set.querySelectorAll("figure").forEach((figure, i) => {
       const k = first + i, visible = k < d && k < K && Boolean(maps);
@@ -244,7 +253,7 @@ function drawComponents() {
       const caption = run ? `|cos| ${run.cosines[index][k]?.toFixed(3) ?? "–"}`
         : `${k + 1}: ±${formatNumber(limit, 2)}`;
       figure.children[1].textContent = caption;
-      const name = run ? `${run.label} at update ${run.steps[index]}` : "true";
+      const name = run ? `${run.label}, ${nameStep(run, index)}` : "true";
       canvas.setAttribute("aria-label", `Component ${k + 1}, ${name}: ${caption}` +
         (layout ? `; greatest at ${describePlace(layout.cells[0])}, ` +
           `least at ${describePlace(layout.cells[layout.cells.length - 1])}` : ""));
@@ -262,6 +271,7 @@ function drawCurves() {
   const curves = runs.flatMap(({ label, features, curve }) => (curve ? [{ label, features, curve }] : []));
   $("curves-figure").hidden = curves.length === 0;
   if (!curves.length) return;
+  $("floor-lead").hidden = !description.noiseFloor;
   const lines = curves.map(({ curve: [steps, distances] }) =>
     steps.map((step, i) => /** @type {[number, number | null]} */ ([step, distances[i]])));
   const floors = (description.noiseFloor ?? []).flatMap((floor, i) =>
@@ -377,7 +387,7 @@ function drawReward() {
   for (const slider of sliders())
     if (slider.closest("#reward")) slider.disabled = Boolean(run);  // A run has the d that it has.
   const learned = run && d < run.features ? describeDirections(run) : `${d} features`;
-  const name = run ? `${learned} of ${run.label} at update ${run.steps[stepOf(run)]}`
+  const name = run ? `${learned} of ${run.label}, ${nameStep(run, stepOf(run))}`
     : `${d} true component${d === 1 ? "" : "s"}`;
   $("linear-title").textContent = `linear in ${name}`;
   let text = variation
@@ -403,9 +413,10 @@ function drawRewardMap() {
     (cursor === null ? "" : `; brush at ${describePlace(cursor)}`));
 }
 
+/** Paint the goal of PuddleWorld, or the chosen state where the page knows no goal. */
 function paintGoal() {
   reward.fill(0);
-  if (frames) reward[view.state] = 1;
+  if (!description.puddleWorld) reward[view.state] = 1;
   else for (const cell of states) {
     const x = (cell % columns + 0.5) / columns, y = (Math.floor(cell / columns) + 0.5) / rows;
     if ((x - 0.85) ** 2 + (y - 0.85) ** 2 < 0.01) reward[cell] = 1;
@@ -609,7 +620,8 @@ function writeCsv(id) {
     add("reward", reward);
     add("value", cache.value ?? []);
     add($("linear-title").textContent ?? "", cache.linear);
-    fields.push(["greedy action", action(cache.greedy)], ["greedy action, linear", action(cache.greedyLinear)]);
+    if (description.moves)
+      fields.push(["greedy action", action(cache.greedy)], ["greedy action, linear", action(cache.greedyLinear)]);
   } else if (id === "coverage") {
     for (const run of runs) if (run.visits) add(run.label, arrays[run.visits]);
   } else {
@@ -839,13 +851,14 @@ function describePage() {
     (description.horizon === null ? "" : `, ${formatCount(description.horizon)} steps`) +
     (frames ? ". Every map shows the frames of the states, each within the colour of its value."
       : `. On every map ${x} goes from ${formatNumber(low[0])} to ${formatNumber(high[0])} to the right, ` +
-        `${y} from ${formatNumber(low[1])} to ${formatNumber(high[1])} upwards.`) +
+        (low[1] < high[1] ? `${y} from ${formatNumber(low[1])} to ${formatNumber(high[1])} upwards.`
+          : `${y} from ${formatNumber(high[1])} to ${formatNumber(low[1])} downwards.`)) +
     (walls ? " Cells inside walls are grey." : "");
   document.body.classList.toggle("frames", Boolean(frames));
   $("rows").hidden = $("reward").hidden = sampled;
   $("order-label").hidden = $("order-lead").hidden = $("chosen").hidden = !frames;
   document.querySelectorAll("[data-unit]").forEach((element) => { element.textContent = unit; });
-  if (frames) $("goal").textContent = "chosen state only";
+  if (!description.puddleWorld) $("goal").textContent = `chosen ${unit} only`;
   for (let k = 1; k <= Math.min(K, 10); k++) choiceOf("order").append(new Option(`by component ${k}`, String(k)));
   $("source-title").textContent = `Ψ(s, ·), ${source.label}`;
   $("source-note").textContent = describeSource();
@@ -860,7 +873,7 @@ function describePage() {
       "span onto them (orthogonal Procrustes). Colours go from minus to plus the true component's largest " +
       "magnitude; |cos| is the cosine with the true component."
     : "Left singular vectors of the centred matrix. Name training runs on the command line to see theirs below.";
-  if (runs.length && allSteps.length <= 1)
+  if (runs.some((run) => !run.fitted) && allSteps.length <= 1)
     $("components-lead").textContent += " Each run has kept one step; runs of rlreps train record their features " +
       "as they go, in the folder features, and then there is a slider here.";
   if (frames)

@@ -149,6 +149,7 @@ class PageArrays:
         cosines: Mapping[int, np.ndarray],
         curve: tuple[np.ndarray, np.ndarray] | None,
         visits: np.ndarray | None = None,
+        fitted: bool = False,
     ) -> None:
         """Add features that one run has learned.
 
@@ -160,6 +161,7 @@ class PageArrays:
             cosines: Step → |cosine| [k] of each direction with its true component.
             curve: Steps and subspace distances of its learning curve, if it has one.
             visits: How often its data visited each state, [n], if known.
+            fitted: Whether it is a fit of recorded data, which has no updates.
         """
         names = {step: f"run{len(self.runs)}-{step}" for step in components}
         for step, name in names.items():
@@ -178,6 +180,7 @@ class PageArrays:
                 "arrays": list(names.values()),
                 "cosines": [round_numbers(cosines[step]) for step in names],
                 "curve": curve and [curve[0].tolist(), round_numbers(curve[1])],
+                "fitted": fitted,
                 "visits": None if visits is None else visited,
             }
         )

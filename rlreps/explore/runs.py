@@ -38,6 +38,7 @@ def find_sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
         if is_released(path) or find_store(path) is not None:
             stores.append(path)
             continue
+        require(path.is_dir(), "the folder of a store or of training runs", str(path))
         folder = RunFolder(path)
         if folder.kind in (TRAIN, LIVE, SUCCESSOR):
             runs.append(path)
@@ -55,7 +56,7 @@ def find_sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
     if not stores:
         trained = [folder for folder in map(RunFolder, runs) if folder.kind == TRAIN]
         place = trained_store(trained[0]) if trained else None
-        stores = [require_value(place, f"a store to compare {runs[0]} with", "none")]
+        stores = [require_value(place, f"a store beside {runs[0]}, to compare it with", "none")]
     require(len(stores) == 1, "one store", ", ".join(map(str, stores)))
     return stores[0], dict(labelled(runs))
 
@@ -117,8 +118,13 @@ def add_run(
     by_step = _load_features(folder, truth, recorded=not elsewhere)
     for step, features in by_step.items():
         components[step], cosines[step] = rotated(features, basis[:, : features.shape[1]])
-    visits = _count_visits(folder, arrays.cells) if folder.kind == SUCCESSOR else None
-    arrays.add_run(label, by_step[max(by_step)].shape[1], components, cosines, curve, visits)
+    visits, fitted = None, folder.kind == SUCCESSOR
+    if fitted:
+        visits = _count_visits(folder, arrays.cells)
+        own, stored = folder.config["discount"], truth.settings.get("discount")
+        label += "" if own == stored else f" (discount {own:g})"
+    num_features = by_step[max(by_step)].shape[1]
+    arrays.add_run(label, num_features, components, cosines, curve, visits, fitted)
 
 
 def _count_visits(folder: RunFolder, cells: MapGrid) -> np.ndarray | None:

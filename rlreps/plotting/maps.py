@@ -169,7 +169,8 @@ def plot_slices(
     """Draw components as maps over the first two coordinates, one for each value of the others.
 
     For games: maps over the agent's position, for each direction and for what it carries. The
-    slices with most states are drawn. A place of several states shows their mean.
+    slices with most states are drawn. A place of several states shows their mean. A line above the
+    maps says what they leave out.
 
     Args:
         components: Sets by name, each [n, k].
@@ -189,13 +190,14 @@ def plot_slices(
     others, slices, counts = np.unique(
         places[:, 2:], axis=0, return_inverse=True, return_counts=True
     )
+    drawn = np.sort(np.argsort(-counts, kind="stable")[:most])
     at, maps = plane.cell(places[:, :2]), {}
     matches: dict[str, ArrayLike] = {}
     told = set[str]()
     for name, given in components.items():
         table = np.asarray(given, np.float64)
         require(table.ndim == 2 and len(table) == len(at), f"{name!r} [{len(at)}, k]", table.shape)
-        for chosen in np.sort(np.argsort(-counts, kind="stable")[:most]):
+        for chosen in drawn:
             here = slices.ravel() == chosen
             said = _spell_slice(grid.names[2:], others[chosen], values or {})
             label = said if len(components) == 1 else f"{name}: {said}"
@@ -203,7 +205,25 @@ def plot_slices(
                 matches[label] = cosines[name]
                 told.add(name)
             maps[label] = cell_means(table[here], at[here], plane.num_cells)
-    return plot_components(maps, grid=plane, cosines=matches)
+    figure = plot_components(maps, grid=plane, cosines=matches)
+    if note := _describe_drawn(at, slices.ravel(), drawn, len(counts)):
+        figure.set_figheight(figure.get_figheight() + 0.25)
+        figure.suptitle(note, fontsize=8.5)
+    return figure
+
+
+def _describe_drawn(
+    at: npt.NDArray[Any], slices: npt.NDArray[Any], drawn: npt.NDArray[Any], count: int
+) -> str:
+    """Say which slices and states maps leave out, and whether their cells are means; else ""."""
+    here = np.isin(slices, drawn)
+    parts = []
+    if len(drawn) < count:
+        parts.append(f"{len(drawn)} of {count} slices, {here.sum():,} of {len(at):,} states")
+    pairs = np.stack([slices[here], at[here]], axis=1)
+    if len(np.unique(pairs, axis=0)) < len(pairs):
+        parts.append("cells show means over their states, and ± the largest mean")
+    return "; ".join(parts)
 
 
 def _spell_slice(
@@ -330,7 +350,7 @@ def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
     short = _named(grid)
     for axis, (low, high, name) in zip((axes.xaxis, axes.yaxis), ends, strict=False):
         # Centres in single precision leave a lattice's ends beside 0.
-        ends_of = [0.0 if abs(end) < 1e-6 * (high - low) else end for end in (low, high)]
+        ends_of = [0.0 if abs(end) < 1e-6 * abs(high - low) else end for end in (low, high)]
         numbers = [f"{end:.3g}".replace("-", "\N{MINUS SIGN}") for end in ends_of]
         labels = [numbers[0], name if short else "", numbers[1]]
         texts = axis.set_ticks([low, (low + high) / 2, high], labels=labels)

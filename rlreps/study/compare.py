@@ -167,8 +167,8 @@ def print_comparison(runs: tuple[Path, ...], out: Path | None = None) -> Iterato
             sweep counts as a run and the return of an agent is that of its last evaluation; or
             folders with monitor.csv files of Stable-Baselines3.
         out: Folder for the table (comparison.csv), every seed's figures (seeds.csv), the same for
-            marl-eval and rliable (evaluations.json) and the learning curves (curves.png); none by
-            default.
+            marl-eval and rliable (evaluations.json) and the learning curves of train and train-live
+            (curves.png); none by default.
     """
     return compare(runs, out).show()
 
@@ -189,8 +189,9 @@ def compare(
             figures by seed, as an array [seeds] of seeds 0, 1, ..., as a mapping from seeds to
             numbers or as a pandas Series whose index has the seeds; curves [seeds, steps], of which
             the last step counts; or folders of ``monitor.csv``.
-        out: Folder of ``comparison.csv``, ``seeds.csv``, ``evaluations.json`` and, of runs that log
-            their distance, the learning curves ``curves.png``; nothing is written by default.
+        out: Folder of ``comparison.csv``, ``seeds.csv``, ``evaluations.json`` and, of folders of
+            ``train`` and ``train-live``, the learning curves ``curves.png``; nothing is written by
+            default.
 
     Raises:
         InputError: For fewer than two results, an unfinished run, or results without a measure.

@@ -30,7 +30,7 @@ _TILE = 8
 _BINS = 20
 """Cells along each axis of a maze."""
 
-_MADE = 1
+_MADE = 2
 """Version of how this module makes worlds; a change of tables or observations raises it."""
 
 _GOAL = (0.9, 0.9, 0.08)
@@ -70,7 +70,7 @@ def _minigrid(game: str, seed: int, view: View) -> World:
     def place(_: Any) -> list[float]:
         column, row = (int(each) for each in inner.agent_pos)
         label = _phase(inner)
-        return [column, -row, int(inner.agent_dir), phases.setdefault(label, len(phases))]
+        return [column, row, int(inner.agent_dir), phases.setdefault(label, len(phases))]
 
     looks: dict[str, Callable[[Any], npt.NDArray[Any]]] = {
         "image": lambda _: inner.get_frame(False, _TILE),
@@ -285,7 +285,7 @@ def build(
     name: str,
     *,
     seed: int = 0,
-    view: View = "image",
+    view: View | None = None,
     any_version: bool = False,
 ) -> World:
     """Build a world from the installed package.
@@ -293,14 +293,15 @@ def build(
     Args:
         name: A name of ``WORLDS``.
         seed: Seed of the reset, which decides a layout that is drawn.
-        view: What an agent sees of MiniGrid.
+        view: What an agent sees of MiniGrid, "image" by default; None for other worlds.
         any_version: Whether to accept other rules than the published ones.
 
     Raises:
-        InputError: For an unknown name, a package that is not installed, or a version of it whose
-            game has other rules than those published for seed 0.
+        InputError: For an unknown name, a view of another world than MiniGrid's, a package that is
+            not installed, or a version of it whose game has other rules than those published for
+            seed 0.
     """
-    entry = _entry(name, seed, view)
+    entry, view = _entry(name, seed, view)
     began = time.perf_counter()
     version = _version(entry, name)
     world = _told(
@@ -329,7 +330,7 @@ def load(
     name: str | Path,
     *,
     seed: int = 0,
-    view: View = "image",
+    view: View | None = None,
     any_version: bool = False,
 ) -> World:
     """Load a world by name, or from a file; a world that is not in the cache is built.
@@ -339,16 +340,17 @@ def load(
     an error that names it; delete it, or build the world anew (``rlreps worlds build``).
 
     Args:
-        name: A name of ``WORLDS``, or the path of a file that ``World.save`` has written.
+        name: A name of ``WORLDS``, or the path of a file that ``World.save`` has written, which
+            decides the seed and the view.
         seed: As for ``build``.
         view: As for ``build``.
         any_version: As for ``build``.
 
     Raises:
-        InputError: For an unknown name, a package that is not installed, a damaged file, or
-            other rules than those published for seed 0.
+        InputError: As for ``build``, for a damaged file, or a seed or view of a file.
     """
     if isinstance(name, str | Path) and Path(name).suffix == ".npz":
+        require(view is None and seed == 0, f"no seed or view of the file {name}", (seed, view))
         return World.load(name)
     path = cached(str(name), seed, view)
     if path.is_file():
@@ -363,23 +365,28 @@ def load(
     return world
 
 
-def cached(name: str, seed: int = 0, view: View = "image") -> Path:
+def cached(name: str, seed: int = 0, view: View | None = None) -> Path:
     """Return the place of a world in the cache.
 
     Raises:
         InputError: As for ``build``.
     """
-    entry = _entry(name, seed, view)
+    entry, view = _entry(name, seed, view)
     seen = f"-{view}" if entry.build is _minigrid else ""
     package = f"{entry.package}-{_version(entry, name)}"
     return cache_folder() / "worlds" / f"{name}{seen}-{seed}-{package}-{_MADE}.npz"
 
 
-def _entry(name: str, seed: int, view: View) -> Named:
+def _entry(name: str, seed: int, view: View | None) -> tuple[Named, View]:
+    """Return how a world is made, and its view; "image" means nothing of other worlds."""
     require_positive("seed", seed, least=0)
     require_choice("the name of a world", name, list(WORLDS))
+    entry = WORLDS[name]
+    if view is None:
+        return entry, "image"
     require_choice("view", view, list(get_args(View)))
-    return WORLDS[name]
+    require(entry.build is _minigrid, f"a view of a world of MiniGrid, not of {name}", view)
+    return entry, view
 
 
 def _version(entry: Named, name: str) -> str:

@@ -157,11 +157,11 @@ def _toy_places(inner: Any, states: list[int]) -> tuple[npt.NDArray[Any], tuple[
     """Return coordinates of a toy text's states: column and row where it has them."""
     if isinstance(inner, TaxiEnv):
         rows = np.asarray([list(inner.decode(state)) for state in states])
-        return rows[:, [1, 0, 2, 3]] * [1, -1, 1, 1], ("column", "row", "passenger", "goal")
+        return rows[:, [1, 0, 2, 3]], ("column", "row", "passenger", "goal")
     shape: Any = getattr(inner, "shape", None)
     numbers = np.asarray(states)
     plane = isinstance(shape, tuple) and len(shape) == 2
     width = getattr(inner, "ncol", None) or (shape[1] if plane else 0)
     if not width:
         return numbers[:, None], ("state",)
-    return np.column_stack([numbers % width, -(numbers // width)]), ("column", "row")
+    return np.column_stack([numbers % width, numbers // width]), ("column", "row")

@@ -23,6 +23,7 @@ from rlreps.explore import runs
 from rlreps.files import (
     parse_json,
     read_archive,
+    read_array,
     write_archive,
 )
 from rlreps.runs.checkpoints import Checkpoints
@@ -270,6 +271,12 @@ def test_what_is_no_json_is_refused():
     ):
         with pytest.raises(InputError, match=f"expected JSON in here, got .*{message}"):
             parse_json(content, "here")
+
+
+def test_a_file_of_no_array_is_not_recommended_as_a_pickle(tmp_path):
+    (tmp_path / "notes.npy").write_text("some words")
+    with pytest.raises(InputError, match=r"an \.npy file, got .*: a file of another kind$"):
+        read_array(tmp_path / "notes.npy")
 
 
 # Results that would change without a word.

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -54,7 +55,10 @@ class AuditFeatures(Job[Audit]):
     def _read(self) -> dict[str, np.ndarray]:
         names = [path.stem for path in self.features]
         require(bool(names), "at least one .npy file of features", "none")
-        require(len({*names}) == len(names), "files of different names", names)
+        if len({*names}) < len(names):  # Runs name their files alike.
+            shared = os.path.commonpath([path.absolute().parent for path in self.features])
+            names = [os.path.relpath(path.with_suffix(""), shared) for path in self.features]
+        require(len({*names}) == len(names), "different files", names)
         labels = names if len(names) > 1 else [OURS]
         return dict(zip(labels, map(read_array, self.features), strict=True))
 

@@ -33,6 +33,8 @@ from rlreps.training.on_store import (
 
 KIND = "train"
 MATRIX = "matrix"
+OBSERVATION_SHAPE = "observation_shape"
+"""Key of a run's provenance for the shape of what encoders see of a state."""
 
 CHOICES: dict[Any, Choice] = {
     Encoder: Choice("encoder", EVERY_ENCODER),
@@ -135,7 +137,8 @@ class Train(TrainingJob):
         return {MATRIX: describe_matrix(open_store(self.store)), **as_json(self.config)}
 
     def locate(self, out: Path) -> Mapping[str, Any]:
-        return describe_place(self.store, out)
+        shape = list(self.ground_truth.observations.shape[1:])
+        return {**describe_place(self.store, out), OBSERVATION_SHAPE: shape}
 
     @functools.cached_property
     def ground_truth(self) -> GroundTruth:

@@ -273,13 +273,16 @@ class BoxGrid:
     ``values.reshape(grid.bins[::-1])`` turns values by cell into an array whose last axis is the
     first coordinate: in the plane, an image with its origin at the bottom.
 
+    An axis whose ``low`` is above its ``high`` falls: its first cells have the largest values.
+    ``spanning`` makes axes of the name "row" fall, since rows count downwards.
+
     Cells at the border extend to infinity, so that every point has a cell. Environments clip
     velocities to the border, and rounding may move them just beyond it. Some observations (a cart's
     speed) have no bounds.
 
     Attributes:
-        low: Lower corner [k], in the units of the observations.
-        high: Upper corner [k].
+        low: Corner of the first cell [k], in the units of the observations.
+        high: Corner of the last cell [k].
         bins: Cells along each axis [k]; fewer than 2³¹ in all. Float32 must resolve their edges.
         names: Names of the axes with their units, [k], for figures; x0, x1, ... by default.
     """
@@ -298,8 +301,8 @@ class BoxGrid:
         alike = axes >= 1 and len(self.low) == len(self.high) == axes
         expected = "low, high and bins with one entry for each of the same axes"
         require(alike, expected, (len(self.low), len(self.high), axes))
-        ordered = np.isfinite([*self.low, *self.high]).all() and np.less(self.low, self.high).all()
-        require(bool(ordered), "finite low < high on each axis", (self.low, self.high))
+        differ = np.isfinite([*self.low, *self.high]).all() and np.not_equal(self.low, self.high)
+        require(bool(np.all(differ)), "finite low and high that differ", (self.low, self.high))
         require(min(self.bins) >= 1, "bins >= 1 on each axis", self.bins)
         require(self.num_cells < 2**31, "fewer than 2**31 cells", self.num_cells)
         apart = float(self._margins.max()) < 0.25
@@ -340,7 +343,9 @@ class BoxGrid:
         spacing = np.where(places > 1, (high - low) / np.maximum(places - 1, 1), 1.0)
         first = low - spacing / 2
         last = first + bins * shared * spacing
-        return cls(tuple(first), tuple(last), tuple(bins.astype(int)), tuple(names))
+        falls = [axis < len(names) and names[axis] == "row" for axis in range(len(bins))]
+        low, high = np.where(falls, (last, first), (first, last))
+        return cls(tuple(low), tuple(high), tuple(bins.astype(int)), tuple(names))
 
     @property
     def num_cells(self) -> int:
@@ -349,7 +354,7 @@ class BoxGrid:
 
     @property
     def cell_widths(self) -> np.ndarray:
-        """Extent of a cell along each axis, [k] (float64), in the units of the observations."""
+        """Extent of a cell along each axis, [k] (float64), in their units; negative if it falls."""
         return np.asarray((np.asarray(self.high) - np.asarray(self.low)) / np.asarray(self.bins))
 
     @functools.cached_property
@@ -361,7 +366,7 @@ class BoxGrid:
         """
         largest = np.maximum(np.abs(self.low), np.abs(self.high))
         bins = np.asarray(self.bins, np.float64)
-        return np.asarray(2.0**-22 * (bins + largest / self.cell_widths))
+        return np.asarray(2.0**-22 * (bins + largest / np.abs(self.cell_widths)))
 
     @overload
     def cell(self, points: Array) -> Array: ...

@@ -237,12 +237,12 @@ def load_board(name: str) -> World:
     Raises:
         InputError: For a world that cannot be loaded.
     """
-    world = load(name, view="grid")
+    world = load(name, view="grid" if name.startswith("minigrid-") else None)
     codes = world.observations
     if codes.ndim != 4:
         assert world.coordinates is not None
         column, row = world.coordinates[:, :2].astype(int).T
-        column, row = column - column.min(), row - row.min()
+        column, row = column - column.min(), row.max() - row
         codes = np.zeros((world.num_states, row.max() + 1, column.max() + 1, 1), np.uint8)
         codes[np.arange(world.num_states), row, column] = 1
     moving = np.any(codes != codes[:1], axis=(0, 3))

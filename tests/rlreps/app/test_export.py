@@ -87,6 +87,12 @@ def test_a_program_gives_the_bits_of_the_run_and_weights_give_its_features(
     )
 
 
+def test_a_run_of_another_kind_is_refused_before_its_store_is_sought(refused, tmp_path):
+    RunFolder.create_or_resume(tmp_path / "sweep", kind="sweep", config={}, provenance={})
+    said = refused("export", tmp_path / "sweep", "--out", tmp_path / "encoder")
+    assert said.endswith("which holds a run of sweep")
+
+
 @pytest.mark.integration
 def test_frames_of_bytes_are_inputs_as_they_are(rlreps, tmp_path):
     numpy = pytest.importorskip("safetensors.numpy")

@@ -14,6 +14,7 @@ from rlreps.app.trained_runs import trained_store
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import BoxGrid, save_matrix
 from rlreps.successor import load as load_truth
+from rlreps.training import TrainingConfig
 from rlreps.worlds import World, load
 
 
@@ -75,7 +76,7 @@ def test_a_store_of_other_inputs_of_encoders_is_not_the_one_of_a_run(before, aft
     matrix = np.random.default_rng(0).normal(size=(4, 3))
     place, run = tmp_path / "store", tmp_path / "run"
     save_matrix(place, matrix, **before)
-    job = Train(store=place)
+    job = Train(store=place, config=TrainingConfig(num_features=2))
     described: dict[str, Any] = {"kind": job.kind, "config": job.describe()}
     folder = RunFolder.create_or_resume(run, **described, provenance=job.locate(run))
     assert trained_store(folder) == place
@@ -108,8 +109,10 @@ def test_the_store_of_an_optimal_policy_names_its_share_of_random_actions(pictur
     assert (settings["policy"], settings["epsilon"]) == ("optimal", 0.5)
     capsys.readouterr()
     assert "expected epsilon=0.5, got 0.2" in refused(*given, "0.2")
-    main(["worlds", "truth", picture, *words("--epsilon 0.5 --out uniform")])
-    assert "epsilon" not in load_truth("uniform").settings
+    for command in (["truth", picture], ["sample", "--env", "world:taxi"]):
+        message = refused("worlds", *command, *words("--epsilon 0.5 --out uniform"))
+        assert message == "expected no epsilon for the uniform policy, which is random, got 0.5"
+    assert not Path("uniform").exists()
 
 
 def test_images_need_an_encoder_of_images_and_worlds_a_name(refused, picture, capsys):

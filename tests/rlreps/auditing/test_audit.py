@@ -933,3 +933,15 @@ def test_the_command_refuses_other_files(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["audit", "--out", str(tmp_path / "page")])
     assert "expected at least one .npy file of features, got 'none'" in capsys.readouterr().err
+
+
+def test_files_of_the_same_name_are_labelled_by_their_folders(tmp_path, monkeypatch, truth):
+    monkeypatch.setattr(jobs_audit, "load", lambda _: truth)
+    files = [tmp_path / run / "features" / "000000300.npy" for run in ("a", "b")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        np.save(file, np.ones((STATES, 2), np.float32))
+    described = jobs_audit.AuditFeatures(features=tuple(files)).describe()
+    assert [*described["features"]] == ["a/features/000000300", "b/features/000000300"]
+    with pytest.raises(InputError, match="expected different files"):
+        jobs_audit.AuditFeatures(features=(files[0], files[0])).describe()

@@ -254,6 +254,8 @@ def test_the_page_of_a_fit_shows_how_often_its_data_visited_each_cell(fitted):
     (run,) = contents.described["runs"]
     wanted = np.histogram2d(seen[:, 1], seen[:, 0], 8, ((0, 1), (0, 1)))[0]
     np.testing.assert_array_equal(contents[run["visits"]].reshape(8, 8), wanted)
+    # It has no updates, and another discount than the store.
+    assert (run["label"], run["fitted"]) == ("fit (discount 0.95)", True)
 
 
 def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says_so(
@@ -269,6 +271,8 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     assert (source["kind"], source["label"]) == ("rank", "rank 5")
     (run,) = contents.described["runs"]
     assert run["label"] == "run (trained on another matrix)"
+    # The goal of PuddleWorld means nothing here.
+    assert (contents.described["puddleWorld"], run["fitted"]) == (False, False)
     # What it recorded, and its curve, are of 8 x 8 cells.
     assert (run["steps"], run["curve"]) == ([20, 40], None)
     truth = load_ground_truth(path)
@@ -284,6 +288,13 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, trained, tmp_path,
     other = shutil.copytree(toy_store, tmp_path / "other")
     with pytest.raises(InputError, match="one store"):
         explore([toy_store, other], out)
+    (tmp_path / "notes").touch()
+    with pytest.raises(InputError, match=r"the folder of a store or of training runs, got .*notes"):
+        explore([tmp_path / "notes"], out)
+    framed = save_framed(tmp_path / "frames")
+    seen = r"states seen as by the run .*, observations of shape \[2\], got \[8, 5, 3\]"
+    with pytest.raises(InputError, match=seen):
+        explore([framed, trained], out)
     with pytest.raises(InputError, match="components >= 1"):
         explore([toy_store], out, components=0)
     own = save_framed(tmp_path / "vectors", observations=np.eye(40, dtype=np.float32))
@@ -523,10 +534,11 @@ def test_where_the_data_of_a_fit_were_is_drawn(browser, fitted, page):
     browser.open(found.as_uri())
     never = 64 - len(np.unique(BoxGrid.unit_square(8).cell(seen)))
     said = browser.js("document.getElementById('visits').innerText").splitlines()
-    assert said[0] == f"fit: no visit to {never} of 64 states"
+    assert said[0] == f"fit (discount 0.95): no visit to {never} of 64 states"
     assert browser.js("explore.drawPng('coverage').then((b) => b.size)") > 2000
     table = browser.js("explore.writeCsv('coverage')").splitlines()
-    assert (table[0], sum(int(line.split(",")[2]) for line in table[1:])) == ("x,y,fit", len(seen))
+    assert table[0] == "x,y,fit (discount 0.95)"
+    assert sum(int(line.split(",")[2]) for line in table[1:]) == len(seen)
     assert browser.troubles() == []
     browser.open(page.as_uri())
     assert not browser.find_element(By.ID, "coverage").is_displayed()

@@ -256,8 +256,13 @@ def test_slices_are_maps_over_a_place_for_each_value_of_the_other_coordinates():
     np.testing.assert_array_equal(np.ma.filled(closed, 0.0), [[1.0, 2.5, 0.0], [0.0] * 3])
     np.testing.assert_array_equal(np.ma.filled(opened, 0.0), [[4.0, 0.0, 5.5], [0.0] * 3])
     assert [axes.get_ylabel() for axes in figure.axes[:2]] == ["", "open"]
+    means = "cells show means over their states, and ± the largest mean"
+    assert figure.get_suptitle() == means
     one = plot_slices({"truth": values}, grid=grid, cells=cells, most=1)
     assert len(maps_of(one)) == 1
+    assert one.get_suptitle() == f"1 of 2 slices, 3 of 6 states; {means}"
+    alone = plot_slices({"truth": values[[0, 1, 3, 4]]}, grid=grid, cells=cells[[0, 1, 3, 4]])
+    assert alone.get_suptitle() == ""
     # Cosines stand below the first slice of their set, also if its name begins another's.
     sets = {"run-1": values, "run": values, "truth": values}
     matched = plot_slices(sets, grid=grid, cells=cells, cosines={"run-1": [0.25], "run": [0.75]})

@@ -78,6 +78,9 @@ def test_a_game_of_minigrid_pays_and_its_copy_plays_as_the_original(name):
     assert len(world.about["values"]["phase"]) == phases
     assert world.about["package"] == f"minigrid {importlib.metadata.version('minigrid')}"
     env = gymnasium.make(world.about["name"]).unwrapped
+    env.reset(seed=0)
+    start = world.coordinates[world.start.argmax()]
+    assert tuple(start[:3]) == (*env.agent_pos, env.agent_dir)
     assert play(env, world, named.codes_of, 10, 80) > 0
 
 
@@ -148,6 +151,9 @@ def test_a_loaded_world_is_kept_and_a_damaged_copy_is_named(monkeypatch):
         ({"name": "minigrid-nowhere"}, "the name of a world to be one of atari-freeway-10, "),
         ({"name": "taxi", "view": "side"}, "view to be one of agent, grid, image"),
         ({"name": "taxi", "seed": -1}, "seed >= 0"),
+        ({"name": "taxi", "view": "image"}, "a view of a world of MiniGrid, not of taxi"),
+        ({"name": "own.npz", "view": "grid"}, "no seed or view of the file own.npz"),
+        ({"name": "own.npz", "seed": 1}, "no seed or view of the file own.npz"),
     ],
 )
 def test_unknown_names_views_and_seeds_are_refused(arguments, said):

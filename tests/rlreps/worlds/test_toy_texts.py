@@ -41,6 +41,16 @@ def test_a_toy_text_is_its_table_entry_by_entry(name):
     np.testing.assert_allclose(first, inner.initial_state_distrib)
 
 
+def test_rows_of_toy_texts_count_downwards():
+    world = World.from_gymnasium_table(gymnasium.make(newest("FrozenLake"), map_name="8x8"))
+    goal = np.flatnonzero(np.asarray(world.about["states"]) == 63)
+    np.testing.assert_array_equal(world.coordinates[goal], [[7.0, 7.0]])
+    grid, cells = world.places()
+    # The first cells are those at the bottom of a map.
+    assert cells[goal] == 7
+    assert grid.names[1] == "row"
+
+
 def test_an_environment_without_a_table_is_refused():
     with pytest.raises(InputError, match="a table P of transitions, got 'CartPoleEnv'"):
         World.from_gymnasium_table(gymnasium.make("CartPole-v1"))

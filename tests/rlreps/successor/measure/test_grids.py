@@ -21,13 +21,17 @@ def test_a_cell_is_row_times_bins_plus_column_with_the_row_from_y():
 
 
 SOLID = BoxGrid((-2.0, 10.0, 0.0), (1.0, 11.0, 5.0), (3, 4, 5))
-GRIDS = [BoxGrid((-1.2, -0.07), (0.6, 0.07), (40, 30)), SOLID]
+GRIDS = [
+    BoxGrid((-1.2, -0.07), (0.6, 0.07), (40, 30)),
+    SOLID,
+    BoxGrid((-0.5, 7.5), (3.5, -0.5), (4, 8)),
+]
 
 
 @pytest.mark.parametrize(
     ("low", "high", "bins", "message"),
     [
-        ((0, 1), (1, 1), (2, 2), "finite low < high on each axis"),
+        ((0, 1), (1, 1), (2, 2), "finite low and high that differ"),
         ((0, 0), (1, 1), (2**16, 2**15), r"fewer than 2\*\*31 cells"),
         ((1e6,), (1e6 + 1,), (1_000,), "cells that float32 can tell apart"),
     ],
@@ -52,6 +56,15 @@ def test_centres_of_cells_lie_on_whole_numbers_with_gaps():
     np.testing.assert_array_equal(grid.centres()[grid.cell(points)], points)
 
 
+def test_rows_count_downwards():
+    points = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    grid = BoxGrid.spanning(points, ("column", "row"))
+    assert (grid.low, grid.high, grid.bins) == ((-1.0, 4.5), (3.0, -1.5), (2, 2))
+    np.testing.assert_array_equal(grid.cell(points), [2, 3, 0])
+    upwards = BoxGrid.spanning(points, ("x", "y"))
+    assert (upwards.low, upwards.high) == ((-1.0, -1.5), (3.0, 4.5))
+
+
 @pytest.mark.parametrize(("count", "each"), [(300, 1), (600, 2), (802, 3)])
 def test_cells_over_many_values_hold_as_many_of_them(count, each):
     points = 5.0 + 0.5 * np.arange(count)[:, None]
@@ -62,7 +75,7 @@ def test_cells_over_many_values_hold_as_many_of_them(count, each):
     assert 1 <= held[-1] <= each
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=["plane", "solid"])
+@pytest.mark.parametrize("grid", GRIDS, ids=["plane", "solid", "falling"])
 def test_centres_edges_and_samples_lie_in_their_cells(grid):
     low, high = np.array(grid.low, np.float32), np.array(grid.high, np.float32)
     rescaled = low + grid.unit_centres() * (high - low)
@@ -76,8 +89,11 @@ def test_centres_edges_and_samples_lie_in_their_cells(grid):
         np.testing.assert_array_equal(grid.cell(array(grid.centres())), np.arange(grid.num_cells))
         # What lies on the far edges or beyond belongs to the last cells.
         for far in np.float32([0.0, 1e-6, 1.0, np.inf]):
-            assert grid.cell(array(np.nextafter(high, np.inf) + far)) == grid.num_cells - 1
-            assert grid.cell(array(np.nextafter(low, -np.inf) - far)) == 0
+            away = np.copysign(far, high - low)
+            beyond = np.nextafter(high, np.copysign(np.float32(np.inf), high - low)) + away
+            before = np.nextafter(low, np.copysign(np.float32(np.inf), low - high)) - away
+            assert grid.cell(array(beyond)) == grid.num_cells - 1
+            assert grid.cell(array(before)) == 0
         # No sample leaves its cell when it is rounded to single precision.
         np.testing.assert_array_equal(grid.cell(array(points.astype(np.float32))), cells)
         np.testing.assert_array_equal(grid.cell(array(drawn)), cells)
