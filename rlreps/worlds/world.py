@@ -53,7 +53,7 @@ class World:
         observations: What an agent sees of each state, [n, ...]: uint8 images or float vectors.
         coordinates: Numbers that place a state in figures, [n, k], such as the agent's position and
             direction; None without any.
-        names: Names of the coordinates, [k].
+        names: Names of the coordinates, [k]; on maps, one of the name "row" counts downwards.
         about: How the world was made, JSON values.
         transition_rewards: Reward of each entry of ``transitions``, [entries], whose expectations
             ``rewards`` are; None where rewards depend on state and action alone.
