@@ -88,15 +88,16 @@ class PuddleWorld:
 
     An agent never enters a wall by more than rounding, and can always leave a wall's edge. An agent
     that starts deeper inside a wall stays where it is. A wall that ends on the square's edge, or
-    touches it, leaves no gap there.
+    touches it, leaves no gap there. Walls that meet in a corner alone leave one: let them overlap,
+    or share an edge. Walls have to be 1e-5 wide to stop agents.
 
     Attributes:
         puddles: applied in this order, each to the move that the previous one left.
         step_size: length of a move before noise, in units of the square's side.
         noise: standard deviation of the Gaussian noise added to each axis of a move.
         goal: what terminates the episode. True: reaching the corner x + y >= 1.9. A disc, or
-            (x, y, radius): reaching the disc, in which no episode starts. A move reaches a goal if
-            it ends there.
+            (x, y, radius): reaching the disc, in which no episode starts unless it covers almost
+            all of the square (``reset``). A move reaches a goal if it ends there.
         step_penalty: whether each step costs a reward of 1.
         puddle_penalty: whether a step costs 400 times the depth of its end position in the deepest
             puddle. Walls do not count.
@@ -230,6 +231,7 @@ class PuddleWorld:
         """
         dtype = position.dtype
         # 0 up, 1 right, 2 down, 3 left, as arithmetic: a table would be a gather in a hot loop.
+        action = jnp.asarray(action)
         signed = (1 - (action & 2)).astype(dtype) * self.step_size
         right = (action & 1).astype(dtype) * signed
         direction = jnp.stack([right, signed - right])

@@ -1,5 +1,6 @@
 """PuddleWorld for Gymnasium: one copy, or a batch stepped by one jitted call."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
@@ -143,17 +144,18 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
             options: not used.
 
         Raises:
-            ArenaError: another number of seeds, or a ``reset_mask``: copies start again by
-                themselves, after their episodes.
+            ArenaError: another number of seeds, a seed that is no whole number, or a
+                ``reset_mask``: copies start again by themselves, after their episodes.
         """
         if options and "reset_mask" in options:
             raise ArenaError("expected no reset_mask, since copies reset themselves, got one")
         count = self.num_envs
         seeds: list[int | None] = [None] * count
-        if isinstance(seed, int | np.integer):
-            seeds = [int(seed) + i for i in range(count)]
+        given_seeds = np.asarray(seed, object)
+        if seed is not None and given_seeds.ndim == 0:
+            seeds = [_as_seed(seed) + i for i in range(count)]
         elif seed is not None:
-            seeds = [None if value is None else int(value) for value in seed]
+            seeds = [None if value is None else _as_seed(value) for value in given_seeds]
         if len(seeds) != count:
             raise ArenaError(f"expected {count} seeds, got {len(seeds)}")
         given = {i: value for i, value in enumerate(seeds) if value is not None}
@@ -220,6 +222,13 @@ def _step_or_reset_many(
     split = jax.vmap(jax.random.split)(streams)
     taken = step_or_reset(environment, split[:, 1], states, actions, ended, jnp.any(ended))
     return split[:, 0], taken
+
+
+def _as_seed(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArenaError(f"expected seeds that are whole numbers, got {value!r}") from None
 
 
 def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:

@@ -44,7 +44,8 @@ class Tabular(Encoder):
 class AtStates(Encoder):
     """An encoder that looks up the inputs of state indices: [b] → [b, d].
 
-    For operators on finitely many states, whose points are indices.
+    For operators on finitely many states, whose points are indices. Features of an index out of
+    range are NaN, as those of ``Tabular``.
 
     Attributes:
         encoder: Encodes the inputs.
@@ -58,7 +59,9 @@ class AtStates(Encoder):
         return self.encoder.init(key)
 
     def apply(self, params: Params, inputs: Array) -> Array:
-        return self.encoder.apply(params, jnp.asarray(self.table)[inputs])
+        table = jnp.asarray(self.table)
+        known = (inputs >= 0) & (inputs < len(table))
+        return jnp.where(known[:, None], self.encoder.apply(params, table[inputs]), jnp.nan)
 
 
 @configurable

@@ -72,6 +72,9 @@ class Operator(abc.ABC):
     def __rmul__(self, factor: float) -> "Operator":
         return self * factor
 
+    def __truediv__(self, factor: float) -> "Operator":
+        return self * (1.0 / factor)
+
     def __neg__(self) -> "Operator":
         return self * -1.0
 

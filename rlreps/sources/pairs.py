@@ -160,9 +160,12 @@ def chain_source(
         discount: γ in [0, 1), as for ``ChainSource``; 0 gives the next state.
 
     Raises:
-        InputError: If P is not square, an entry is negative, a row does not sum to 1, there is not
-            one input per state, or a discount is out of range.
+        InputError: If P is not real or square, an entry is negative, a row does not sum to 1, there
+            is not one input per state, or a discount is out of range.
     """
+    sparse = scipy.sparse.issparse(transition)
+    kind = np.asarray(transition.data if sparse else transition).dtype
+    require(kind.kind in "biuf", "a transition matrix of real numbers", kind.name)
     chain = scipy.sparse.csr_array(transition).astype(np.float64)
     chain.eliminate_zeros()
     states = chain.shape[0]

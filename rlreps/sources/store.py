@@ -71,7 +71,10 @@ class _HostReads:
             if self.failure is not None:
                 break
             try:
-                entries[:] = self.reader.entries(row_set, column_set)
+                read = np.asarray(self.reader.entries(row_set, column_set))
+                expected = f"entries {entries.shape} of {entries.shape[0]} rows and as many columns"
+                require(read.shape == entries.shape, expected, read.shape)
+                entries[:] = read
             except InputError as error:
                 self.failure = error
         return found.reshape(shape)

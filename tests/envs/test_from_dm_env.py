@@ -55,4 +55,5 @@ class Strict(dm_env.Environment):
 def test_actions_have_the_type_of_their_spec_and_ends_are_told_apart(action, ends):
     environment = FromDmEnv(Strict())
     assert environment.reset(seed=3) == (0, {})
+    assert environment.np_random_seed == 3
     assert environment.step(action) == (1, 2.5, *ends, {})

@@ -27,6 +27,8 @@ def test_actions_move_up_right_down_left():
     ):
         end = move(PuddleWorld(), jnp.asarray([0.5, 0.5]), action, STILL)
         np.testing.assert_allclose(end, expected, atol=1e-7)
+        taken = PuddleWorld(noise=0.0).step(jax.random.key(0), at(0.5, 0.5), int(action))
+        np.testing.assert_allclose(taken.state.position, expected, atol=1e-7)
 
 
 def test_noise_has_the_stated_standard_deviation_on_both_axes():

@@ -142,8 +142,9 @@ def _num_columns(chain: MarkovChain[Any, Any], cumulants: Cumulant | None) -> in
         fits = cell.shape == () and jnp.issubdtype(cell.dtype, jnp.integer)
         require(fits, "a cell as an integer []", f"{cell.dtype} {list(cell.shape)}")
         return chain.num_cells
-    (count,) = jax.eval_shape(cumulants, state).shape
-    return int(count)
+    shape = jax.eval_shape(cumulants, state).shape
+    require(len(shape) == 1, "cumulants [t] of a state", f"shape {shape}")
+    return int(shape[0])
 
 
 def _lanes(leaf: Array) -> Array:
@@ -153,8 +154,8 @@ def _lanes(leaf: Array) -> Array:
     return lanes
 
 
-_ROUNDING = 1e-3
-"""Share of a row's visits that rounding may lose."""
+_ROUNDING = 1e-6
+"""Share of a row's visits that rounding may lose; it was at most 2.4e-8."""
 
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
 
@@ -181,7 +182,7 @@ class RowSampler(RowEstimator):
                 None counts visits of the chain's cells.
 
         Raises:
-            InputError: If a cell is not one integer.
+            InputError: If a cell is not one integer, or cumulants are not [t].
         """
         self._row_sum = settings.row_sum if cumulants is None else None
         self.num_starts, self._columns = chain.num_cells, _num_columns(chain, cumulants)
@@ -230,9 +231,10 @@ class RowSampler(RowEstimator):
                     tile = tile[:, count:]
                     filled += count
                 if self._row_sum is not None and len(block):
-                    lost = 1.0 - estimates[0].sum(axis=1).min() / self._row_sum
+                    sums = estimates[0].sum(axis=1, dtype=np.float64)
+                    lost = 1.0 - float(sums.min()) / self._row_sum
                     place = f"cells in [0, {self._columns}) of all states"
-                    require(lost < _ROUNDING, place, f"others for {lost:.1%} of a row's visits")
+                    require(lost < _ROUNDING, place, f"others for {lost:.2g} of a row's visits")
                 yield RowEstimates(*estimates)
 
     def _tiles(self, cells: np.ndarray) -> Generator[np.ndarray, None, None]:

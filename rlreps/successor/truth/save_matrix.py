@@ -69,7 +69,7 @@ def save_matrix(
     rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
     parts = [_single(part) for part in (rows, half) if part is not None]
     shape = parts[0].shape
-    require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
+    require(parts[-1].shape == shape, f"half differences {shape}", f"shape {parts[-1].shape}")
     _require_differences(np.asarray(rows), parts[0])
     hasher = hashlib.sha256()
     for part in parts:

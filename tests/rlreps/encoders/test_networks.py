@@ -118,6 +118,13 @@ def test_tables_and_wrappers_return_what_they_wrap():
     params, expected = params_of(network), jax.jit(network.apply)(params_of(network), INPUTS)
     found = AtStates(network, INPUTS).apply(params, states)
     np.testing.assert_allclose(found, expected[jnp.asarray([4, 4, 0])], atol=1e-6)
+    outside = jnp.asarray([-1, len(INPUTS), 2])
+    for encoder, own in (
+        (Tabular(3, num_states=len(INPUTS)), None),
+        (AtStates(network, INPUTS), params),
+    ):
+        features = encoder.apply(params_of(encoder) if own is None else own, outside)
+        np.testing.assert_array_equal(np.isnan(features).all(axis=1), [True, True, False])
     extended = WithConstant(network)
     jax.tree.map(np.testing.assert_array_equal, params_of(extended), params)
     features = jax.jit(extended.apply)(params, INPUTS)

@@ -20,6 +20,7 @@ COMBINATIONS = {
     "difference": (lambda a, b: a - b, FIRST - SECOND),
     "factor": (lambda a, b: 2.5 * a, 2.5 * FIRST),
     "factor behind": (lambda a, b: a * -3.0, -3.0 * FIRST),
+    "quotient": (lambda a, b: a / 4, FIRST / 4.0),
     "negative": (lambda a, b: -a, -FIRST),
     "combination": (lambda a, b: 2 * (a - 0.5 * b), 2.0 * FIRST - SECOND),
 }

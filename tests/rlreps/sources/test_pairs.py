@@ -136,6 +136,8 @@ REFUSED = {
     "Transitions .*, got dict; Transitions.from_dictionary": lambda: pair_source({}),
     r"discount in \[0, 1\), got 1.0": lambda: pair_source(of_kind(np.arange(3)), discount=1 - 1e-9),
     "probabilities >= 0, got '-0.5'": lambda: chain_source(np.array([[1.5, -0.5], [0, 1]])),
+    "a transition matrix of real numbers, got 'complex128'": lambda: chain_source(1j * np.eye(2)),
+    "a transition matrix of real numbers, got 'str": lambda: chain_source("abc"),
     "rows that sum to 1, got": lambda: chain_source(np.array([[0.5, 0.4], [0, 1]])),
 }
 

@@ -113,6 +113,20 @@ def test_a_damaged_block_is_named_and_its_targets_are_nan(tmp_path, damage):
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize("cut", [lambda found: found[:, :1], lambda found: found[0]])
+def test_a_reader_that_returns_another_shape_is_named(cut):
+    class Reader:
+        shape = (NUM_STATES, NUM_TASKS)
+
+        def entries(self, rows, columns):
+            return cut(np.ones((len(rows), len(columns)), np.float32))
+
+    source = streamed_source(Reader(), POSITIONS)
+    assert np.isnan(source.sample(jax.random.key(0), 4, 3).targets).all()
+    with pytest.raises(InputError, match=r"expected entries \(4, 3\) of 4 rows .*, got \("):
+        raise_read_failure(source)
+
+
 @pytest.mark.integration
 def test_training_never_waits_for_itself(store, start_rlreps):
     """A callback can wait for the very threads that called it: with one core there is but one."""

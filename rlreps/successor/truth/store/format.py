@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
-from rlreps.config import checked
+from rlreps.config import as_json, checked
 from rlreps.errors import InputError, describe_differences, require_positive
 from rlreps.files import require_free, require_name
 from rlreps.typing import ArrayLike
@@ -209,11 +209,17 @@ def _explained(expected: str) -> Iterator[None]:
 
 
 def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values as JSON gives them back (tuples become lists).
+    """Return the values as JSON gives them back: tuples as lists, NumPy's numbers as Python's.
 
-    Raise ``TypeError`` for values that JSON cannot hold, ``ValueError`` for NaN or infinity.
+    Raises:
+        InputError: For NaN, infinity, and what JSON cannot hold.
     """
-    return dict(json.loads(json.dumps(dict(values), allow_nan=False)))
+    try:
+        return dict(json.loads(json.dumps(as_json(dict(values)), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"expected settings that JSON can hold, got {first_part(error)}"
+        ) from error
 
 
 STORE = "successor"

@@ -190,6 +190,28 @@ def test_a_chain_that_leaves_its_cells_is_refused(cell, words):
         RowSampler(chain, RolloutSettings(rollouts=4, horizon=40, discount=0.9)).estimates()
 
 
+def test_visits_that_are_seldom_lost_are_noticed():
+    # A rollout leaves the cells for one step, after 25 steps or so.
+    chain = environment_chain(
+        SlipperyRing(2),
+        num_cells=NUM_CELLS,
+        start=lambda key, cell: cell * STATES_PER_CELL,
+        cell=lambda state: jnp.where(state == STATES_PER_CELL * 20, NUM_CELLS, 0),
+    )
+    sampler = RowSampler(chain, RolloutSettings(rollouts=4, horizon=40, discount=0.7))
+    with pytest.raises(InputError, match=r"others for .*e-0. of a row's visits"):
+        sampler.rows([5])
+
+
+def test_cumulants_are_numbers_of_a_state():
+    chain = environment_chain(
+        SlipperyRing(2), num_cells=NUM_CELLS, start=lambda key, cell: cell, cell=lambda state: state
+    )
+    settings = RolloutSettings(rollouts=4, horizon=40, discount=0.9)
+    with pytest.raises(InputError, match=r"cumulants \[t\] of a state, got 'shape \(\)'"):
+        RowSampler(chain, settings, cumulants=lambda state: state.astype(jnp.float32))
+
+
 def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_by_any_number_of_workers(
     monkeypatch,
 ):

@@ -61,7 +61,8 @@ def test_settings_do_not_replace_what_the_store_records(tmp_path):
     stores += [save_matrix(tmp_path / "some", matrix[1:], GRID, cells=np.arange(1, 30))]
     written = {name for store in stores for name in store.settings}
     assert written == {*recorded, "quantity", "method"}
-    save_matrix(tmp_path / "own", matrix, settings={"centred_on_reading": "rows", "note": "x"})
+    settings = {"centred_on_reading": "rows", "note": "x", "noise": np.float32(0.5)}
+    assert save_matrix(tmp_path / "own", matrix, settings=settings).settings["noise"] == 0.5
     values = np.linalg.svd(matrix - matrix.mean(axis=1, keepdims=True), compute_uv=False)
     found = load(tmp_path / "own").principal.singular_values
     np.testing.assert_allclose(found[:4], values[:4], rtol=1e-5)
@@ -95,7 +96,9 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path):
         ((matrix[:0],), {}, r"a matrix \[states, tasks\], got .*\(0, 20\)"),
         ((matrix + 1e9,), {}, "differences .* that float32 holds, .* of their size; subtract"),
         ((matrix[:9], GRID), {}, "30 rows, one for each of the states, .* got 9"),
-        ((RowEstimates(matrix, matrix[:2]), GRID), {}, r"half differences \(30, 20\)"),
+        ((RowEstimates(matrix, matrix[:2]), GRID), {}, r"differences \(30, 20\).*shape \(2, 20\)"),
+        ((matrix,), {"settings": {"noise": np.nan}}, "settings that JSON can hold, got "),
+        ((matrix,), {"settings": {"noise": np.zeros(2)}}, "settings that JSON can hold, got "),
         ((matrix, GRID), {"cells": [1, 0]}, r"cells in \[0, 30\), rising, one for each state"),
     ):
         with pytest.raises(InputError, match=message):
