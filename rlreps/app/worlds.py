@@ -234,7 +234,9 @@ def sample_world(
     require(on_host or alone, expected, env)
     if on_host:
         environment = functools.partial(_make_as_agents_see, env)
-        follow = None if follow is None else _on_host(follow, environment().action_space)
+        if follow is not None:
+            with contextlib.closing(environment()) as one:
+                follow = _on_host(follow, one.action_space)
     elif follow is not None:
         about["max_episode_steps"] = config.max_episode_steps
     began = time.perf_counter()
