@@ -21,6 +21,9 @@ _GROUP_BYTES = 128 * 2**20
 _LARGEST_GROUP_BYTES = 2 * 2**30
 _ROWS_PER_COLUMN = 4
 
+# Exponents e of squared norms 2^e at which no product of an algorithm leaves the range of float32.
+_SAFE_EXPONENTS = range(-60, 61)
+
 
 class Products:
     """Products of a matrix A [n, t] that is read in blocks of rows, once for each method called.
@@ -33,10 +36,17 @@ class Products:
     processes, so that all processes hold the same results. Every process orthonormalises the same
     panels itself, so the BLAS of all processes must round alike.
 
+    If the norm of the rows lies beyond 1e-9 to 1e9, they are multiplied by a power of two whenever
+    they are read, and the first product, which takes the norm, is repeated. All results are those
+    of the scaled matrix.
+
     Attributes:
       shape: (n, t).
       dtype: float32 or float64.
+      exponent: exponent of the power of two, known after the first product with the matrix.
     """
+
+    exponent = 0
 
     def __init__(
         self,
@@ -66,13 +76,18 @@ class Products:
         """Squared Frobenius norm in float64, known after the first product.
 
         Raises:
-          InputError: if the matrix is not finite (the first product raises it too).
+          InputError: if the matrix is not finite, or its norm is zero or beyond 1e-140 to 1e140
+            (the first product raises it too).
         """
         if self._energy is None:
             for _ in self._groups():
                 pass
         own = np.asarray(self._energy)
-        return float(own if self._total is None else self._total(own))
+        energy = float(own if self._total is None else self._total(own))
+        expected = "a matrix that is not zero after centring, of norm 1e-140 to 1e140"
+        if not 1e-280 <= energy <= 1e280:
+            raise InputError(f"expected {expected}, got {math.sqrt(energy):.3g}")
+        return energy
 
     def multiply(self, panel: np.ndarray) -> np.ndarray:
         """Return A times a panel [t, m], [n, m]."""
@@ -103,14 +118,18 @@ class Products:
         self, panel: np.ndarray, probes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return A times a panel [t, m] and A'A times probes [t, s]: [n, m] and [t, s]."""
-        width = panel.shape[1]
+        width, is_first = panel.shape[1], self._energy is None
         both = np.concatenate([panel, probes], axis=1)
         images = np.zeros((self.shape[0], width), self.dtype)
         own, normal = images[self._own], np.zeros(probes.shape, np.float64)
         for start, rows in self._groups(both.shape[1]):
-            product = rows @ both
-            own[start : start + len(rows)] = product[:, :width]
-            normal += rows.T @ product[:, width:]
+            with np.errstate(over="ignore", invalid="ignore"):  # Scaled below.
+                product = rows @ both
+                own[start : start + len(rows)] = product[:, :width]
+                normal += rows.T @ product[:, width:]
+        if is_first and (exponent := scaling_exponent(self.total_energy)):
+            self.exponent, self._energy = exponent, None
+            return self.multiply_and_normal(panel, probes)
         if self._total is not None and images.size:
             images = self._total(images)
         return images, self._summed(normal)
@@ -128,11 +147,16 @@ class Products:
         energy, row_bytes = 0.0, self.dtype.itemsize * self.shape[1]
         wanted = min(_ROWS_PER_COLUMN * width, _LARGEST_GROUP_BYTES // row_bytes)
         for start, rows in regrouped(self._source, max(1, _GROUP_BYTES // row_bytes, wanted)):
+            if self.exponent:
+                rows = np.ldexp(rows, self.exponent)
             if self._energy is None:
-                energy += _require_finite(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
+                part = float(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
+                if not math.isfinite(part) and not np.isfinite(rows).all():
+                    raise InputError("expected a matrix of finite entries, got NaN or infinity")
+                energy += part
             yield start, rows
         if self._energy is None:
-            self._energy = _require_finite(energy)
+            self._energy = energy
 
 
 Matrix: TypeAlias = np.ndarray | jax.Array | RowBlocks | Products
@@ -150,13 +174,16 @@ def products_of(matrix: Matrix) -> Products:
     return Products(ArrayBlocks(array, max(1, len(array))))
 
 
+def scaling_exponent(energy: float) -> int:
+    """Return the exponent of the power of two that scales a matrix of this squared norm.
+
+    It is zero at ordinary norms, so that their results do not depend on any scaling.
+    """
+    exponent = math.frexp(energy)[1]
+    return 0 if exponent in _SAFE_EXPONENTS else -(exponent // 2)
+
+
 def orthonormalise(panel: np.ndarray) -> np.ndarray:
     """Orthonormalise a panel's columns by Householder QR; overwrites the panel."""
     basis, _ = scipy.linalg.qr(panel, mode="economic", overwrite_a=True, check_finite=False)
     return np.asarray(basis)
-
-
-def _require_finite(energy: float) -> float:
-    if not math.isfinite(energy):
-        raise InputError(f"expected a matrix of finite entries, got a squared norm of {energy}")
-    return energy

@@ -15,7 +15,13 @@ from rlreps.config import configurable, interval, positive
 from rlreps.errors import InputError, require, require_positive, warn_user
 from rlreps.numerics import require_array
 from rlreps.subspace.error_bound import RitzTriplets, distance_bounds, refined, rounding_level
-from rlreps.subspace.products import Matrix, Products, orthonormalise, products_of
+from rlreps.subspace.products import (
+    Matrix,
+    Products,
+    orthonormalise,
+    products_of,
+    scaling_exponent,
+)
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
 
 DEFAULT_RANK = 100
@@ -140,23 +146,37 @@ def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalS
 
     Raises:
       InputError: if the rank exceeds min(n, t) or the matrix's numerical rank (see
-        `relative_tolerance`), or the matrix is not finite, in memory or of a floating dtype.
+        `relative_tolerance`), or the matrix is not finite, in memory or of a floating dtype, or
+        its norm is zero or beyond 1e-140 to 1e140, or its singular values beyond its dtype.
     """
     require_positive("rank", rank)
     if isinstance(matrix, RowBlocks | Products):
         raise InputError("expected a matrix in memory for the exact decomposition, got row blocks")
     _require_matrix_and_rank(matrix, rank)
     total_energy = products_of(matrix).total_energy
-    left, values, _ = scipy.linalg.svd(np.asarray(matrix), full_matrices=False, check_finite=False)
+    exponent, scaled = scaling_exponent(total_energy), np.asarray(matrix)
+    if exponent:
+        scaled = np.ldexp(scaled, exponent)
+    left, values, _ = scipy.linalg.svd(scaled, full_matrices=False, check_finite=False)
     kept = components_kept(values, matrix.shape, rank, at_most=at_most)
     return PrincipalSubspace(
         basis=fix_signs(left[:, :kept]),
-        singular_values=values[:kept].copy(),
+        singular_values=_unscaled(values[:kept], exponent),
         total_energy=total_energy,
         method="exact",
         settings={"rank": rank},
         distance_bound=_rounding_bounds(values, matrix.shape, kept),
     )
+
+
+def _unscaled(values: np.ndarray, exponent: int) -> np.ndarray:
+    """Return the singular values of a matrix from those of the matrix times 2^exponent."""
+    with np.errstate(over="ignore"):
+        found = np.asarray(np.ldexp(values, -exponent))
+    if not np.isfinite(found[0]):
+        largest = math.ldexp(float(values[0]), -exponent)
+        raise InputError(f"expected singular values within {values.dtype}, got {largest:.3g}")
+    return found
 
 
 def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
@@ -236,7 +256,7 @@ class RandomizedSVD:
     rank + oversampling columns, in groups of rows, by NumPy's BLAS; a JAX array on a CPU is read in
     place. Row blocks are read `num_reads` times: each power iteration takes both products from one
     read (see `Products.sharpen`), two reads decompose, and six refine the result and bound its
-    error.
+    error. One read more scales a matrix whose norm lies beyond 1e-9 to 1e9.
 
     Attributes:
       rank: number of leading singular vectors; None is 100, or all that the matrix has if fewer.
@@ -253,13 +273,16 @@ class RandomizedSVD:
 
     @property
     def num_reads(self) -> int:
-        """Largest number of reads of row blocks."""
+        """Largest number of reads of row blocks, less the one that scales a matrix."""
         return self.power_iterations + 8
 
     def decompose(self, matrix: Matrix) -> PrincipalSubspace:
         """Return the principal subspace of a centred matrix [n, t], in its dtype, as host arrays.
 
         The result includes a bound on the distance from the exact subspace (`error_bound`).
+
+        Raises:
+          InputError: as `exact_svd` does.
 
         Warns:
           FitWarning: if the bound for all components of a rank that is given exceeds 0.05, for
@@ -281,8 +304,8 @@ class RandomizedSVD:
             )
         return PrincipalSubspace(
             basis=fix_signs(left[:, :kept]),
-            singular_values=values[:kept].copy(),
-            total_energy=products.total_energy,
+            singular_values=_unscaled(values[:kept], products.exponent),
+            total_energy=math.ldexp(products.total_energy, -2 * products.exponent),
             method="randomized",
             settings={**dataclasses.asdict(self), "rank": rank},
             distance_bound=bounds[:kept],

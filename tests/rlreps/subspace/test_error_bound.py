@@ -59,6 +59,16 @@ def test_the_true_distance_is_never_above_the_bound(name, dtype):
             assert np.all(_true_distances(found.basis, exact[:, :RANK]) <= bound)
 
 
+@pytest.mark.parametrize("scale", [1e-36, 1e-24, 1e-19, 1e19, 1e36])
+def test_the_true_distance_is_never_above_the_bound_of_tiny_or_huge_matrices(scale):
+    planted, _ = _planted(scale * (1.0 - 1e-6 * _INDEX), 0)
+    matrix = planted.astype(np.float32)
+    # Entries near the smallest float32 are rounded, so the exact vectors are those of the entries.
+    exact = np.linalg.svd(matrix.astype(np.float64) / scale)[0]
+    found = RandomizedSVD(rank=RANK, power_iterations=3).decompose(matrix)
+    assert np.all(_true_distances(found.basis, exact[:, :RANK]) <= found.distance_bound)
+
+
 @pytest.mark.parametrize("name", SPECTRA)
 def test_the_bound_is_near_the_true_distance_after_a_few_iterations(name):
     matrix, exact = _planted(SPECTRA[name], 0)

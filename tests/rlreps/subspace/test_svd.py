@@ -101,6 +101,53 @@ def test_a_streamed_matrix_gives_what_the_array_gives(monkeypatch, shape, power_
     assert streamed.total_energy == pytest.approx(array.total_energy, rel=1e-14)
 
 
+@pytest.mark.filterwarnings("ignore:the .* leading components are known")
+@METHODS
+@pytest.mark.parametrize(
+    ("dtype", "exponent"),
+    [(np.float32, -100), (np.float32, -60), (np.float32, 60), (np.float32, 120)]
+    + [(np.float64, each) for each in (-460, -40, 40, 460)],
+)
+def test_the_scale_of_a_matrix_changes_that_of_the_values_alone(method, dtype, exponent):
+    matrix, _ = _planted(80, 60, 1.0 - 1e-6 * np.arange(60), dtype=dtype)
+    expected, found = (method(each, 10) for each in (matrix, np.ldexp(matrix, exponent)))
+    np.testing.assert_array_equal(found.basis, expected.basis)
+    values = np.ldexp(expected.singular_values, exponent)
+    np.testing.assert_array_equal(found.singular_values, values)
+    np.testing.assert_array_equal(found.distance_bound, expected.distance_bound)
+    assert found.singular_values.dtype == dtype
+    assert found.total_energy == np.ldexp(expected.total_energy, 2 * exponent)
+    assert found.settings == expected.settings
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_a_streamed_matrix_far_from_one_is_read_once_more(scale):
+    left, right = _factors(150, 90, scale * 0.9 ** np.arange(90.0))
+    source = _Counted(left, right, 33)
+    found = randomized_svd(source, 8)
+    assert source.reads == RandomizedSVD().num_reads + 1
+    values = np.linalg.svd(left.astype(np.float64) @ right.T, compute_uv=False)[:8]
+    np.testing.assert_allclose(found.singular_values, values, rtol=1e-5)
+
+
+@METHODS
+@pytest.mark.parametrize(
+    ("scale", "dtype", "message"),
+    [
+        (1e160, np.float64, r"norm 1e-140 to 1e140, got inf"),
+        (1e145, np.float64, r"norm 1e-140 to 1e140, got 3\.87e\+145"),
+        (1e-145, np.float64, r"norm 1e-140 to 1e140, got 3\.87e-145"),
+        (1e-200, np.float64, r"norm 1e-140 to 1e140, got 0"),
+        (3e38, np.float32, r"singular values within float32, got 1\.16e\+39"),
+    ],
+)
+def test_a_matrix_beyond_the_range_of_its_squares_or_values_is_refused(
+    method, scale, dtype, message
+):
+    with pytest.raises(InputError, match=message):
+        method(np.full((5, 3), scale, dtype), 1)
+
+
 @pytest.mark.integration
 def test_a_streamed_matrix_is_never_held(monkeypatch):
     monkeypatch.setattr(products, "_GROUP_BYTES", 2**20)
