@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.errors import require
+from rlreps.errors import InputError
 from rlreps.numerics import jit, matmul, require_array
 
 
@@ -31,14 +31,19 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
       [d, t] array Delta_J right_hand_side.
 
     Raises:
-      InputError: if the shapes do not fit together.
+      InputError: if the shapes do not fit together, or arrays are of integers.
     """
     for each in (features, right_hand_side):
         require_array("arrays [j, d] and [d, t]", each)
-    shapes = (features.shape, right_hand_side.shape)
-    fit = features.ndim == right_hand_side.ndim == 2 and shapes[0][1] == shapes[1][0]
-    require(fit, "features [j, d] and a right-hand side [d, t]", shapes)
-    step = jnp.asarray(kappa, features.dtype)
+    kappa = jnp.asarray(kappa)
+    fit = features.ndim == right_hand_side.ndim == 2 and kappa.ndim == 0
+    _require_fit(
+        fit and features.shape[1] == right_hand_side.shape[0],
+        "floating-point features [j, d], a right-hand side [d, t] and a scalar step",
+        (features, right_hand_side),
+        kappa,
+    )
+    step = kappa.astype(features.dtype)
     first = step * right_hand_side
 
     def add_term(estimate: jax.Array, phi: jax.Array) -> tuple[jax.Array, None]:
@@ -69,10 +74,21 @@ def chunked_lissa(
 
     Returns:
       [d, t] array w_J.
+
+    Raises:
+      InputError: if the shapes do not fit together, or arrays are of integers.
     """
     for each in (covariances, right_hand_sides):
         require_array("arrays [J, d, d] and [J, d, t]", each)
-    step = jnp.asarray(kappa, right_hand_sides.dtype)
+    kappa = jnp.asarray(kappa)
+    fit = covariances.ndim == right_hand_sides.ndim == 3 and kappa.ndim == 0
+    _require_fit(
+        fit and covariances.shape == (*right_hand_sides.shape[:2], covariances.shape[1]),
+        "floating-point covariances [J, d, d], right-hand sides [J, d, t] and a scalar step",
+        (covariances, right_hand_sides),
+        kappa,
+    )
+    step = kappa.astype(right_hand_sides.dtype)
 
     def add_term(weights: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         covariance, right_hand_side = chunk
@@ -97,8 +113,13 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
 
     Returns:
       [d, d] symmetric positive semi-definite array.
+
+    Raises:
+      InputError: if there are no rows or no features, or features are integers.
     """
     require_array("features as an array [J, d]", features)
+    fit = features.ndim == 2 and features.size > 0
+    _require_fit(fit, "non-empty floating-point features [J, d]", (features,))
     num_rows, num_features = features.shape
     covariance = matmul(features.T, features) / float(num_rows)
     eigenvalues, vectors = jnp.linalg.eigh(covariance)
@@ -107,3 +128,13 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     kept = ~(eigenvalues <= cutoff)
     reciprocals = jnp.where(kept, 1.0 / jnp.where(kept, eigenvalues, 1.0), 0.0)
     return matmul(vectors * reciprocals[None, :], vectors.T)
+
+
+def _require_fit(
+    fit: bool, expected: str, arrays: tuple[jax.Array, ...], *others: jax.Array
+) -> None:
+    """Raise an ``InputError`` with all types and shapes unless they fit and arrays are floating."""
+    floating = all(jnp.issubdtype(each.dtype, jnp.floating) for each in arrays)
+    if not (fit and floating):
+        got = ", ".join(f"{each.dtype}{list(each.shape)}" for each in (*arrays, *others))
+        raise InputError(f"expected {expected}, got {got}")

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlreps.errors import require
 from rlreps.subspace.svd import relative_tolerance
 
 
@@ -43,8 +44,17 @@ def ridge_by_leave_one_out(
         features: Φ; means are subtracted.
         targets: y.
         candidates: Candidates for λ, in units of the largest eigenvalue of ΦᵀΦ.
+
+    Raises:
+        InputError: If there are fewer than two rows, without which there is no leave-one-out error,
+            or features and targets have other shapes or are not finite.
     """
     features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
+    shapes = features.shape, targets.shape
+    fit = features.ndim == 2 and targets.ndim in (1, 2) and len(features) == len(targets) >= 2
+    require(fit, "at least two rows of features [n, d] and targets [n] or [n, m]", shapes)
+    finite = bool(np.isfinite(features).all() and np.isfinite(targets).all())
+    require(finite, "finite features and targets", "NaN or infinity")
     centre, mean = features.mean(axis=0), targets.mean(axis=0)
     centred = (targets - mean).reshape(len(targets), -1)
     design = features - centre

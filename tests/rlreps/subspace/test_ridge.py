@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rlreps.errors import InputError
 from rlreps.subspace import ridge_by_leave_one_out
 from rlreps.subspace.ridge import STRENGTHS
 
@@ -91,3 +92,23 @@ def test_features_of_any_scale_have_the_same_fit():
         found = ridge_by_leave_one_out(scale * features, targets)
         np.testing.assert_allclose(found.weights * scale, ours.weights, rtol=1e-12)
         np.testing.assert_allclose(found.error, ours.error, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("features", "targets", "message"),
+    [
+        (np.ones((1, 2)), np.ones(1), r"at least two rows of features .*, got .*\(1, 2\), \(1,\)"),
+        (np.ones((4, 2)), np.ones(3), r".*features \[n, d\] and targets .*\(4, 2\), \(3,\)"),
+        (np.ones(4), np.ones(4), r".*features \[n, d\] and targets .*\(4,\), \(4,\)"),
+        (np.ones((4, 2)), np.float64(1.0), r".*features \[n, d\] and targets .*\(4, 2\), \(\)"),
+        (np.full((4, 2), np.nan), np.ones(4), "finite features and targets, got 'NaN or infinity'"),
+        (
+            np.eye(4),
+            np.r_[1.0, np.inf, 0.0, 0.0],
+            "finite features and targets, got 'NaN or infinity'",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_left_out_or_do_not_fit_are_refused(features, targets, message):
+    with pytest.raises(InputError, match=f"expected {message}"):
+        ridge_by_leave_one_out(features, targets)
