@@ -138,10 +138,10 @@ def measure_quality(split: Split, solution: LeastSquares, factors: Factors, seed
     return Quality(
         **sums.measures(generator),
         discount=gamma,
-        horizon=judged_horizon if (sums.stretch >= 0).any() else 0.0,
+        horizon_share=judged_horizon if (sums.stretch >= 0).any() else 0.0,
         overfit=float((squares[0] - squares[1]) * terms / variance),
-        row_sums=None if data.terminated.any() else _row_sums(solution, rows),
-        untried=None if data.num_states is None else _untried(data),
+        row_sum_error=None if data.terminated.any() else _row_sum_error(solution, rows),
+        unvisited=None if data.num_states is None else _unvisited(data),
         effective_rows=_effective_rows(solution, factors),
     )
 
@@ -180,14 +180,14 @@ def _reference(split: Split, judged: Predictor, few: Steps, seed: int) -> np.nda
     return counted.squared_errors(steps.at(split.held), ends)
 
 
-def _row_sums(solution: LeastSquares, rows: Steps) -> float:
+def _row_sum_error(solution: LeastSquares, rows: Steps) -> float:
     """Return the mean relative deviation of row sums from 1 / (1 − γ)."""
     weights = solution.values(np.ones((len(solution.rows.action), 1), np.float32))
     sums = solution.valued(weights, rows.observation, solution.actions.weights(rows.action))
     return float(np.abs((1.0 - solution.discount) * sums - 1.0).mean())
 
 
-def _untried(data: Transitions) -> float:
+def _unvisited(data: Transitions) -> float:
     """Return the share of the states reached in which no row starts and no episode ended."""
     known = np.union1d(data.observation, data.next_observation[data.terminated])
     return float(1.0 - np.isin(np.unique(data.next_observation), known).mean())

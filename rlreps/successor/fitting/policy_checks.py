@@ -3,11 +3,9 @@
 Functions return a warning, or "" where there is none; ``Appraisal`` decides between policies.
 """
 
-import math
-from typing import NamedTuple
-
 import numpy as np
 
+from rlreps.successor.fitting.appraisal import Appraisal
 from rlreps.successor.fitting.least_squares import LeastSquares
 
 _MOST_ALONE = 0.5
@@ -18,66 +16,6 @@ _LEFT_TO_STATES = 0.01
 """Share of the variance of rewards that actions leave, below which states do not matter."""
 _MOST_NEGATIVE = 0.2
 """Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
-_BETTER = 0.05
-"""Share of its gain over the data by which one improvement has to be better to replace another."""
-_ERRORS = 1.645
-"""Standard errors of the difference by which it has to be better, too: one-sided 95 %."""
-_FREE = 2.0
-"""Multiple of a limited policy's gain over the data that a policy of all actions has to gain."""
-_MOST_MISSED = 0.4
-"""Share of the promised gain that a policy may miss on the nearest rows; good ones miss 0.2."""
-
-
-class Appraisal(NamedTuple):
-    """The values of a policy where walks along the nearest rows start.
-
-    Attributes:
-        returns: Discounted rewards of each of the policy's walks, [m].
-        promised: Mean of the values by which the policy chooses.
-        data: Mean value of the data's policy.
-        constant: Left out of all of these, since it would round differences away.
-    """
-
-    returns: np.ndarray
-    promised: float
-    data: float
-    constant: float
-
-    @property
-    def value(self) -> float:
-        """Mean value of the policy on the nearest rows."""
-        return float(self.returns.mean())
-
-    @property
-    def gain(self) -> float:
-        """What the policy gains over the data's."""
-        return self.value - self.data
-
-    @property
-    def overpromises(self) -> bool:
-        """Whether the policy misses much of the gain that it promises."""
-        return self.promised - self.value > _MOST_MISSED * (self.promised - self.data)
-
-    def replaces(self, fitted: "Appraisal") -> bool:
-        """Tell whether one improvement, appraised here, replaces fitted Q iteration."""
-        better = self.value - fitted.value > _BETTER * abs(self.gain)
-        return better and self._surely_exceeds(fitted)
-
-    def replaces_limited(self, limited: "Appraisal", one: "Appraisal") -> bool:
-        """Tell whether a policy of all actions replaces one of likely actions.
-
-        Args:
-            limited: The policy of likely actions.
-            one: One improvement, of likely actions.
-        """
-        better = self.value > one.value and self.gain > _FREE * max(limited.gain, 0.0)
-        return better and not self.overpromises and self._surely_exceeds(limited)
-
-    def _surely_exceeds(self, other: "Appraisal") -> bool:
-        """Tell whether the mean of the returns exceeds another's by 1.645 standard errors."""
-        more = self.returns - other.returns
-        error = float(more.std(ddof=1)) / math.sqrt(len(more))
-        return float(more.mean()) > _ERRORS * error
 
 
 def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndarray) -> str:
@@ -103,7 +41,7 @@ def describe_unseen(solution: LeastSquares, states: np.ndarray, actions: np.ndar
     return " or ".join(missing)
 
 
-def describe_alike(solution: LeastSquares, rewards: np.ndarray) -> str:
+def describe_constant_rewards(solution: LeastSquares, rewards: np.ndarray) -> str:
     """Return a warning if all rewards [N] are one that no policy changes; else ""."""
     if np.ptp(rewards) != 0.0 or (rewards[0] != 0.0 and solution.recorded.terminated.any()):
         return ""
@@ -114,7 +52,7 @@ def describe_alike(solution: LeastSquares, rewards: np.ndarray) -> str:
     )
 
 
-def describe_costs(solution: LeastSquares, rewards: np.ndarray) -> str:
+def describe_action_only_rewards(solution: LeastSquares, rewards: np.ndarray) -> str:
     """Return a warning if rewards of all recorded rows, [N], are hardly more than costs of actions.
 
     They are if no row terminates, and a regression on the action alone leaves less than 1 % of
@@ -141,7 +79,7 @@ def describe_costs(solution: LeastSquares, rewards: np.ndarray) -> str:
     )
 
 
-def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
+def describe_untried_actions(solution: LeastSquares, actions: np.ndarray) -> str:
     """Return a warning if most rows leave a policy a single action to choose; else ""."""
     if not np.ptp(actions, axis=1).any():
         return (
@@ -160,22 +98,24 @@ def describe_untried(solution: LeastSquares, actions: np.ndarray) -> str:
     )
 
 
-def describe_unlikely(free: Appraisal, limited: Appraisal) -> str:
+def describe_unlikely(unconstrained: Appraisal, constrained: Appraisal) -> str:
     """Return the warning that a policy of all actions replaces one of likely actions."""
+    values = [each.value + each.constant for each in (unconstrained, constrained)]
     return (
         "the data's policy hardly takes the actions of a better policy: walks along the nearest "
         "rows give a policy that chooses from all actions a mean value of "
-        f"{free.value + free.constant:.3g}, and one that chooses from likely actions "
-        f"{limited.value + free.constant:.3g}; the policy chooses from all; collect more of them"
+        f"{values[0]:.3g}, and one that chooses from likely actions {values[1]:.3g}; the policy "
+        "chooses from all; collect more of them"
     )
 
 
-def describe_replaced(fitted: Appraisal, one: Appraisal) -> str:
+def describe_replaced(fitted: Appraisal, one_step: Appraisal) -> str:
     """Return the warning that one improvement replaces fitted Q iteration."""
+    values = [each.value + each.constant for each in (one_step, fitted)]
     return (
         "one improvement is better than fitted Q iteration and replaces it: walks along the "
-        f"nearest rows give its policy a mean value of {one.value + one.constant:.3g}, and the "
-        f"other {fitted.value + one.constant:.3g}"
+        f"nearest rows give its policy a mean value of {values[0]:.3g}, and the other "
+        f"{values[1]:.3g}"
     )
 
 

@@ -16,10 +16,10 @@ from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting import policy_checks
 from rlreps.successor.fitting.actions import Candidates
+from rlreps.successor.fitting.appraisal import Appraisal
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
-from rlreps.successor.fitting.policy_checks import Appraisal
 from rlreps.successor.fitting.rewards import Task
 
 _MOST_ITERATIONS = 1_000
@@ -86,11 +86,11 @@ class Improvement:
     def of_task(self, task: Task, improvements: int | None) -> ActionValues:
         """Return action values for a greedy policy; see ``SuccessorRepresentation.policy``."""
         rewards, solution = task.rewards, self.solution
-        alike = policy_checks.describe_alike(solution, rewards)
+        alike = policy_checks.describe_constant_rewards(solution, rewards)
         warn_user(
             alike if rewards.any() else "",  # The task warns itself if all rewards are 0.
-            policy_checks.describe_costs(solution, rewards),
-            policy_checks.describe_untried(solution, self.candidates.actions),
+            policy_checks.describe_action_only_rewards(solution, rewards),
+            policy_checks.describe_untried_actions(solution, self.candidates.actions),
         )
         one = self.of_weights(task.weights, task.constant)
         no_choice = self.candidates.actions.shape[1] == 1
@@ -139,10 +139,10 @@ class Improvement:
         if self._limits and solution.actions.num_actions is not None:
             free = self.fitted_q_iteration(rewards, limited=False)
             of_free = appraise(free)
-            if of_free.replaces_limited(of_fitted, of_one):
+            if of_free.replaces_constrained(of_fitted, of_one):
                 warn_user(policy_checks.describe_unlikely(of_free, of_fitted))
                 return free
-        if of_one.replaces(of_fitted):
+        if of_one.replaces_fitted(of_fitted):
             if not self._limits:  # Otherwise both policies stay near the data's.
                 warn_user(policy_checks.describe_replaced(of_fitted, of_one))
             return one

@@ -3,9 +3,9 @@
 ``r_squared`` is the share of the variance of returns that a fit predicts. ``attainable`` is the
 share that noise leaves to predict, and ``predictable`` what this share is at least. ``missed`` is
 how much the errors surely exceed those of noise, of a constant or of another fit; ``worse``, those
-of a constant alone. ``horizon`` tells how far these returns reach. The other measures do not
-compare returns: ``overfit`` and ``row_sums`` compare equations, ``untried`` and ``effective_rows``
-count rows.
+of a constant alone. ``horizon_share`` tells how far these returns reach. The other measures do not
+compare returns: ``overfit`` and ``row_sum_error`` compare equations,
+``unvisited`` and ``effective_rows`` count rows.
 """
 
 import dataclasses
@@ -21,10 +21,10 @@ _OVERFIT = 0.3  # Random chains: 1 with two rows per state and action, 0.45 with
 # Policies of such fits to vectors are good: 0.5 with 10,000 rows of CartPole, 1.1 with 1,000.
 _OVERFIT_DENSE = 1.0
 _ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
-_UNTRIED = 0.05  # Share of states with unknown values. Above 0: the last row may add a state.
+_UNVISITED = 0.05  # Share of states with unknown values. Above 0: the last row may add a state.
 FEWEST_EFFECTIVE_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
 _HOPELESS = -0.1  # Attainable R² is above it if all is noise.
-_UNTOLD = -0.3  # R² that exact values of one record hardly fall below by chance.
+_UNTOLD = -0.3  # Lower bound of R² for exact values on a single record.
 _LOW = 0.35  # Share of ``attainable`` that good fits of 1,000 rows reach 14 times in 15.
 _ENORMOUS = -1.0  # R² of a few enormous errors.
 _LEAST_HORIZON = 0.05  # Sums over a smaller share of the fit's horizon say little of its values.
@@ -60,7 +60,8 @@ class Quality:
             greater: a small one for features of networks, and counts for vectors that repeat.
             None if ``r_squared`` is, and 0 if it is negative by chance.
         discount: γ of these sums: the fit's γ, or a smaller γ if records are too short.
-        horizon: 1 / (1 − γ) of these sums as a share of the fit's 1 / (1 − γ); 0 without starts.
+        horizon_share: 1 / (1 − γ) of these sums as a share of the fit's 1 / (1 − γ); 0 without
+            starts.
         missed: Excess of the mean squared error over a bound, as a share of the variance, or of
             the mean square of sums that hardly vary. The three bounds are the noise, the error of a
             constant (if sums vary) and the error of the reference fit. Each excess is the lower end
@@ -68,8 +69,9 @@ class Quality:
         worse: The excess over the error of a constant alone, less 0.02; 0 if it is smaller.
         overfit: Mean squared TD error on held-out rows minus that on fitted rows, times the mean
             of Σ_j γ²ʲ over the terms of the sums, relative to the variance of the sums.
-        row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None if data terminate.
-        untried: Share of the states reached in which no row starts and no episode ended; None for
+        row_sum_error: Mean relative deviation of the row sums from 1 / (1 − γ); None if data
+            terminate.
+        unvisited: Share of the states reached in which no row starts and no episode ended; None for
             observations that are not indices.
         effective_rows: (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]; 0 beyond
             the rank.
@@ -82,12 +84,12 @@ class Quality:
     r_squared: float | None
     attainable: float | None
     discount: float
-    horizon: float
+    horizon_share: float
     missed: float | None
     worse: float | None
     overfit: float
-    row_sums: float | None
-    untried: float | None
+    row_sum_error: float | None
+    unvisited: float | None
     effective_rows: tuple[float, ...]
     predicted: tuple[float, ...]
     realised: tuple[float, ...]
@@ -105,10 +107,10 @@ class Quality:
                 f"(discount {self.discount:.3g}, {self.starts:,} starts)"
             ]
         found.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
-        if self.row_sums is not None:
-            found.append(f"row sums: {self.row_sums:.1%} from 1 / (1 - discount) in the mean")
-        if self.untried is not None:
-            found.append(f"states reached in which no row starts: {self.untried:.1%}")
+        if self.row_sum_error is not None:
+            found.append(f"row sums: {self.row_sum_error:.1%} from 1 / (1 - discount) in the mean")
+        if self.unvisited is not None:
+            found.append(f"states reached in which no row starts: {self.unvisited:.1%}")
         known = self._within_rank or [0.0]
         middle, least = float(np.median(known)), min(known)
         found.append(f"effective rows behind a component: median {middle:,.0f}, least {least:,.0f}")
@@ -129,7 +131,7 @@ class Quality:
             )
         if line := self._describe_errors():
             yield line
-        if self.horizon < _LEAST_HORIZON:
+        if self.horizon_share < _LEAST_HORIZON:
             judged = f"its quality is measured with a discount of {self.discount:.2g}"
             if not self.starts:
                 judged = "they are cut before returns are complete, or rows are not in order"
@@ -137,14 +139,14 @@ class Quality:
                 f"records are too short to judge the fit: {judged}; record longer episodes, or "
                 "fit a smaller discount"
             )
-        if self.row_sums is not None and self.row_sums > _ROW_SUMS:
+        if self.row_sum_error is not None and self.row_sum_error > _ROW_SUMS:
             yield (
-                f"row sums are {self.row_sums:.0%} from 1 / (1 - discount) in the mean; try a "
+                f"row sums are {self.row_sum_error:.0%} from 1 / (1 - discount) in the mean; try a "
                 "smaller regularisation, more data or, for a network, more steps"
             )
-        if self.untried is not None and self.untried > _UNTRIED:
+        if self.unvisited is not None and self.unvisited > _UNVISITED:
             yield (
-                f"no row starts in {self.untried:.0%} of the states reached, whose values are "
+                f"no row starts in {self.unvisited:.0%} of the states reached, whose values are "
                 "unknown; try more data, or mark terminal states in terminated"
             )
         known = self._within_rank
@@ -202,7 +204,7 @@ class Quality:
     @property
     def _counted(self) -> bool:
         """Whether observations are indices of states, whose transitions are counted."""
-        return self.untried is not None
+        return self.unvisited is not None
 
     @property
     def _overfits(self) -> bool:

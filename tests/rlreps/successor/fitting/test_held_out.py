@@ -94,7 +94,7 @@ def test_figures_are_those_of_the_exact_chain():
     np.testing.assert_allclose([found.r_squared, found.attainable], exact, atol=0.04)
     assert found.missed == 0.0
     assert abs(found.overfit) < 0.03
-    assert found.row_sums < 2e-3
+    assert found.row_sum_error < 2e-3
     assert found.warnings() == []
 
 
@@ -144,8 +144,8 @@ def test_states_without_rows_are_counted_unless_they_ended_episodes():
     after = np.tile([1, 2, 3, 4], 100)  # 3 ends episodes, nothing starts from 4.
     data = as_transitions([before, np.zeros(400, int), after, after == 3, after == 4])
     found = measured(dataclasses.replace(data, num_states=7))
-    assert found.untried == pytest.approx(1 / 4)
-    assert found.row_sums is None
+    assert found.unvisited == pytest.approx(1 / 4)
+    assert found.row_sum_error is None
     assert any("no row starts in 25% of the states" in said for said in found.warnings())
 
 
@@ -276,8 +276,8 @@ def test_counts_of_several_policies_are_advised_to_fit_each(together):
 def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
     found = dataclasses.replace(measured(steady()), overfit=0.5)
     assert "too few rows" in found.warnings()[0]
-    assert dataclasses.replace(found, untried=None).warnings() == []
-    assert "too few rows" in dataclasses.replace(found, untried=None, overfit=1.5).warnings()[0]
+    assert dataclasses.replace(found, unvisited=None).warnings() == []
+    assert "too few rows" in dataclasses.replace(found, unvisited=None, overfit=1.5).warnings()[0]
 
 
 @pytest.mark.parametrize("discount", [0.99, 0.999])
@@ -293,7 +293,7 @@ def test_exact_values_of_one_record_are_not_called_bad(discount):
 def test_records_that_complete_no_sum_are_told(limit):
     data = steps_of(random_chain(0, 20, 2, 3), 2_000, seed=0, limit=limit)
     found = measured(data, gamma=0.99)
-    assert (found.starts, found.horizon) == (0, 0.0)
+    assert (found.starts, found.horizon_share) == (0, 0.0)
     assert any("cut before returns are complete" in line for line in found.warnings())
 
 
@@ -316,7 +316,7 @@ def test_codes_as_floats_are_compared_with_counts():
 
 
 def test_a_fit_that_predicts_nothing_is_unknown_if_its_errors_pass_for_noise():
-    found = dataclasses.replace(measured(steady()), untried=None)
+    found = dataclasses.replace(measured(steady()), unvisited=None)
     for r_squared, attainable in ((-0.05, 0.1), (0.05, -0.4), (-0.05, -0.05)):
         other = dataclasses.replace(found, r_squared=r_squared, attainable=attainable)
         assert other.warnings() == []
@@ -374,7 +374,7 @@ def test_records_that_are_cut_after_a_few_steps_do_not_judge_a_long_horizon():
     data = as_transitions([states, np.zeros(rows, int), after, np.zeros(rows, bool), cut])
     with pytest.warns(FitWarning, match="too short to judge the fit.* discount of 0.22;"):
         rep = fit(data, num_features=2, discount=0.98)
-    assert rep.quality.horizon == pytest.approx(0.02 / (1.0 - 0.05**0.5))
+    assert rep.quality.horizon_share == pytest.approx(0.02 / (1.0 - 0.05**0.5))
 
 
 def test_sums_along_episodes_end_with_them():
