@@ -1,7 +1,7 @@
 """Measures of a torso while an agent learns, in addition to its return, and their data.
 
-``effective_rank``, ``dormant_share`` and ``coverage_distance`` are pure functions of one agent's
-arrays; callers ``vmap`` over agents.
+``effective_rank`` and ``dormant_share`` are pure functions of one agent's arrays; callers ``vmap``
+over agents. ``missed_components`` computes on the host, in double precision.
 """
 
 import dataclasses
@@ -30,10 +30,11 @@ from rlreps.envs.core import Environment, step_or_reset
 from rlreps.errors import require
 from rlreps.losses.base import Params
 from rlreps.numerics import jit_briefly
-from rlreps.subspace import centre_columns, subspace_distance
+from rlreps.subspace import centre_columns, spans_of, standardise
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import load
+from rlreps.typing import DoubleArray
 
 DORMANT_THRESHOLD = 0.025
 """τ of Sokar et al. (2023), for agents that learn from replay."""
@@ -97,24 +98,23 @@ def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD)
     return dormant / max(units, 1)
 
 
-def coverage_distance(features: Array, basis: Array) -> Array:
-    """Compute the share of a ground truth's leading components that features cannot express.
+def missed_components(features: np.ndarray, basis: np.ndarray) -> DoubleArray:
+    """Compute the share of each of a ground truth's components that features cannot express.
 
-    It is the subspace distance of the features, with each column's mean removed as in the ground
-    truth. The numbers of features and components may differ: with d < k it is at least 1 - d/k;
-    with d > k, features beyond the components cost nothing.
+    The mean over the leading k is their subspace distance from the span of features and a constant,
+    as ``GroundTruth.distance`` computes it with an intercept. In single precision, the rounding of
+    the computation would hide directions in which features vary little.
 
     Args:
-        features: Φ of all states, [n, d], float32 or float64.
+        features: Φ of all states, [n, d].
         basis: F_k, [n, k], orthonormal columns.
 
     Returns:
-        Scalar in [0, 1]; 1 if all states have the same features.
-
-    Raises:
-        InputError: If the arrays do not fit together.
+        Numbers in [0, 1], [k]; 1 if all states have the same features, NaN if one is not finite.
     """
-    return subspace_distance(_centred(features), basis)
+    if not np.isfinite(features).all():
+        return np.full(basis.shape[1], np.nan)
+    return spans_of(standardise(features), basis).missed_with_intercept
 
 
 def _centred(features: Array) -> Array:
@@ -220,14 +220,15 @@ def random_walks(environment: Environment, copies: int, steps: int, key: Array) 
 
 def make_measure(
     network: QNetwork, measurement: Measurement
-) -> Callable[[Params], Mapping[str, Array]]:
-    """Make a jitted function from torsos' parameters [seeds, ...] to measures [seeds].
+) -> Callable[[Params], Mapping[str, Any]]:
+    """Make a function from torsos' parameters [seeds, ...] to measures [seeds].
 
     The measures are ``effective_rank`` and, if available, ``dormant_share``, ``leading_distance``
     and ``subspace_distance``. ``leading_distance`` is the distance to the ten leading components;
     d > 10 features can express other functions too. ``subspace_distance`` is the distance to the d
-    leading components, and is 0 only for their span.
+    leading components, and is 0 only for their span. Both are computed by ``missed_components``.
     """
+    basis, size = measurement.basis, network.num_features
 
     def one(torso: Any) -> dict[str, Array]:
         inputs = lax.optimization_barrier(measurement.inputs)  # XLA would fold convolutions of it.
@@ -236,12 +237,23 @@ def make_measure(
         hidden = network.hidden(torso, inputs)
         if hidden is not None:
             found["dormant_share"] = dormant_share(hidden)
-        if measurement.basis is not None:
-            basis, size = measurement.basis, network.num_features
-            found["leading_distance"] = coverage_distance(features, basis[:, :COMPONENTS])
-            if basis.shape[1] >= size:
-                found["subspace_distance"] = coverage_distance(features, basis[:, :size])
-        return found
+        return found if basis is None else {**found, "features": features}
 
     # Measure one torso at a time: the activations of all torsos would be large.
-    return jit_briefly(lambda torsos: lax.map(one, torsos))
+    compiled: Callable[[Params], dict[str, Array]] = jit_briefly(
+        lambda torsos: lax.map(one, torsos)
+    )
+    if basis is None:
+        return compiled
+    components = np.asarray(basis, np.float64)
+
+    def measure(torsos: Params) -> dict[str, Any]:
+        found = compiled(torsos)
+        features = jax.device_get(found.pop("features"))
+        missed = np.stack([missed_components(each, components) for each in features])
+        found["leading_distance"] = missed[:, :COMPONENTS].mean(axis=1)
+        if missed.shape[1] >= size:
+            found["subspace_distance"] = missed[:, :size].mean(axis=1)
+        return found
+
+    return measure

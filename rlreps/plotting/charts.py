@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from rlreps.errors import require
 from rlreps.plotting.lines import REFERENCE, Line, Panel, have_intervals, joined, plot_panels
 from rlreps.plotting.style import OKABE_ITO, plain_log_ticks, series_style, styled
 from rlreps.typing import ArrayLike
@@ -118,8 +119,12 @@ def plot_spectrum(singular_values: ArrayLike, total_energy: float) -> Figure:
         singular_values: The leading singular values [r], largest first. Zeros are not drawn.
         total_energy: Squared Frobenius norm of the whole matrix: the sum of all squared singular
             values, including those not given.
+
+    Raises:
+        InputError: If all singular values are zero.
     """
     values = np.asarray(singular_values, np.float64)
+    require(bool((values > 0.0).any()), "a singular value above zero", values)
     # Single-precision sums of 10^8 entries may slightly exceed the whole.
     captured = np.minimum(100.0 * np.cumsum(values**2) / float(total_energy), 100.0)
     figure = Figure(figsize=(7.2, 3.2))

@@ -135,6 +135,7 @@ def plot_extremes(components: ArrayLike, frames: ArrayLike, *, each: int = 4) ->
     require(
         table.ndim == 2 and len(table) == len(seen), f"components [{len(seen)}, k]", table.shape
     )
+    require(len(seen) >= 2, "at least two frames", len(seen))
     each = min(each, len(seen) // 2)
     order = np.argsort(table, axis=0, kind="stable")
     chosen = np.concatenate([order[:each], order[len(order) - each :]])

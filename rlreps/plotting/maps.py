@@ -297,6 +297,8 @@ def plot_pairs(pairs: Mapping[str, ArrayLike], places: ArrayLike, grid: BoxGrid)
         grid: The box, and the names of its two axes.
     """
     points = np.asarray(places, np.float64)
+    for name, indices in pairs.items():
+        require(len(indices) >= 1, f"at least one pair of {name}", "none")
     figure = Figure(figsize=(0.8 + 3.2 * len(pairs), 3.4))
     panels = figure.subplots(1, len(pairs), squeeze=False, sharey=True)[0]
     for axes, (name, indices) in zip(panels, pairs.items(), strict=True):

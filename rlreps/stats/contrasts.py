@@ -53,7 +53,7 @@ class Sample:
 
     Attributes:
         values: [units].
-        units: Names of the units, such as seeds.
+        units: Different names of the units, such as seeds.
         fewest: Least number of units for a verdict.
         largest: Largest number that values were computed from, if it is above them: a spread within
             its rounding counts as none.
@@ -65,6 +65,13 @@ class Sample:
     largest: float = 0.0
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values, np.float64)
+        expected = "values [units], and a name of its own for each unit"
+        shape = (values.shape, [*self.units])
+        require(values.shape == (len({*self.units}),) == (len(self.units),), expected, shape)
+        object.__setattr__(self, "values", values)
 
     @cached_property
     def interval(self) -> Interval:

@@ -1,6 +1,7 @@
 """Figures as data: each writes its numbers, its picture and its caption from the results."""
 
 import dataclasses
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rlreps.plotting import (
 )
 from rlreps.plotting.lines import over_runs
 from rlreps.runs.folder import RunFolder
-from rlreps.study.frame import Frame, TableRows, aggregate_units, fields_of
+from rlreps.study.frame import Column, Frame, TableRows, aggregate_units, fields_of
 from rlreps.study.results import Axis, Chosen, Metric, Results, select_rows, text_of
 
 Shown = tuple[Path, str]
@@ -37,7 +38,7 @@ class Curve:
         y: Measure of the vertical axis; the experiment's by default.
         line: Label of lines, such as "d = {d}"; without braces, the column that holds it.
         panel: Title of panels, in the same format as ``line``; without it, one panel has all lines.
-        of: The measurements to draw.
+        of: The measurements to draw; those without a number on the horizontal axis are left out.
         at_end: Whether to take only the last step.
         each: Columns that split a line into several with one label.
         variant: Another column that splits lines; its value selects one of the ``looks`` in
@@ -75,6 +76,7 @@ class Curve:
         """Write the rows and the picture; write nothing if there is nothing to draw."""
         measure, unit = self.y or results.measure, results.unit
         frame = select_rows(self.of, results, at_end=self.at_end)
+        frame = frame.where(**{self.x.column: _are_numbers}) if len(frame) else frame
         if not len(frame):
             return []
         axes = dict(self.axes(results) if callable(self.axes) else self.axes)
@@ -177,6 +179,10 @@ class Drawn:
 def save(folder: RunFolder, name: str, figure: Figure, caption: str) -> Shown:
     """Write ``figures/<name>.png``; return its path and its caption."""
     return save_figure(figure, folder.figures / f"{name}.png"), caption
+
+
+def _are_numbers(column: Column) -> list[bool]:
+    return [isinstance(each, numbers.Real) for each in column.tolist()]
 
 
 def _floor(frame: Frame, x: str, measure: Metric) -> tuple[list[Any], list[Any]] | None:

@@ -95,14 +95,14 @@ class Frame:
         """Stack frames; a row has None in columns that its frame lacks."""
         kept = [each for each in frames if len(each)]
         names = dict.fromkeys(name for each in kept for name in each.columns)
-        return cls(
-            {
-                name: np.concatenate(
-                    [each.columns.get(name, np.full(len(each), None)) for each in kept]
-                )
-                for name in names
-            }
-        )
+        columns = {}
+        for name in names:
+            parts = [each.columns.get(name, np.full(len(each), None)) for each in kept]
+            kinds = {part.dtype.kind for part in parts}
+            if len(kinds) > 1 and not kinds <= {*"iuf"}:  # NumPy would turn numbers into text.
+                parts = [part.astype(object) for part in parts]
+            columns[name] = np.concatenate(parts)
+        return cls(columns)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

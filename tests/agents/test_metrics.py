@@ -14,12 +14,12 @@ from rlreps.agents.config import make_torso
 from rlreps.agents.metrics import (
     COMPONENTS,
     Measurement,
-    coverage_distance,
     default_ground_truth,
     dormant_share,
     effective_rank,
     make_measure,
     make_measurement,
+    missed_components,
 )
 from rlreps.encoders import MLP, Convolutional, FunctionEncoder
 from rlreps.envs import arena_settings, load_arena
@@ -29,7 +29,6 @@ from rlreps.successor.truth.released import load
 
 rank_of = jax.jit(effective_rank)
 dormant = jax.jit(dormant_share)
-distance_of = jax.jit(coverage_distance)
 single = np.float32
 
 
@@ -81,7 +80,11 @@ class TestDormantShare:
         assert dormant([]) == 0.0
 
 
-class TestCoverageDistance:
+def distance_of(features, basis):
+    return missed_components(features, basis.astype(np.float64)).mean()
+
+
+class TestMissedComponents:
     def test_fewer_features_copies_and_constants_leave_the_rest_uncovered(self):
         frame = centred_frame(30, 4)
         three = distance_of(single(frame[:, :3] + 1.0), single(frame))
@@ -92,8 +95,19 @@ class TestCoverageDistance:
         constant = np.full((30, 2), 0.1, np.float32)
         assert distance_of(constant, single(frame)) == pytest.approx(1.0, abs=1e-6)
 
-        with pytest.raises(InputError, match="expected a matrix over the features' 30 states"):
-            coverage_distance(jnp.ones((30, 2)), jnp.ones((29, 2)))
+    def test_directions_in_which_features_vary_little_count(self):
+        frame = centred_frame(10_000, 6)
+        features = single(frame * np.array([1.0, 0.3, 1e-2, 1e-3, 1e-4, 3e-5]) + 0.5 * frame[:, :1])
+        double = features.astype(np.float64)
+        left = np.linalg.svd(double - double.mean(axis=0), full_matrices=False)[0]
+        expected = 1.0 - np.square(left.T @ frame).sum() / 6
+        assert expected < 1e-4
+        assert distance_of(features, frame) == pytest.approx(expected, abs=1e-6)
+
+    def test_features_that_are_not_finite_are_told(self):
+        features = single(centred_frame(30, 2))
+        features[3, 1] = np.inf
+        assert np.isnan(missed_components(features, centred_frame(30, 2))).all()
 
 
 CONFIG = AgentConfig(encoder=MLP(hidden=(16,)), num_features=8)

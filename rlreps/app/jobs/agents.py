@@ -403,14 +403,15 @@ def evaluate_agents(
             "episodes": episodes,
             "returns": returns.tolist(),
             "return": aggregate(returns),
-            "measures": {name: _summarise_measure(values) for name, values in found.items()},
+            "measures": {name: _summarise_measure(name, found[name]) for name in found},
         }
     )
     return described
 
 
-def _summarise_measure(values: ArrayLike) -> dict[str, Any]:
+def _summarise_measure(name: str, values: ArrayLike) -> dict[str, Any]:
     """List the values of all agents, and their aggregate if all are finite."""
     numbers = np.asarray(values, np.float64)
-    found = aggregate(numbers) if np.isfinite(numbers).all() else {}
+    within = None if name == "effective_rank" else (0.0, 1.0)
+    found = aggregate(numbers, within=within) if np.isfinite(numbers).all() else {}
     return {"values": numbers.tolist(), **found}

@@ -541,7 +541,6 @@ EXPERIMENT = Experiment(
                 of={"steps": lambda steps: steps > 0},
                 file={},
                 keys=KEYS,
-                note="mean over rewards, 95 % interval",
                 axes=lambda r: {
                     "x_ticks": {steps: f"{steps / 1_000:g}k" for steps in r.config.steps}
                 },

@@ -76,6 +76,14 @@ def test_rows_are_selected_grouped_and_labelled_in_their_order():
     assert list(frame.labelled("method")) == ["b", "a"]
 
 
+def test_stacked_columns_keep_numbers_and_words_apart():
+    frames = [Frame.of([{"d": d, "value": 0.5}]) for d in (1, "all", 2.5, None, True)]
+    stacked = Frame.concat(frames)
+    assert stacked["d"].tolist() == [1, "all", 2.5, None, True]
+    assert [len(stacked.where(d=each)) for each in ("all", 2.5)] == [1, 1]
+    assert stacked["value"].dtype == np.float64
+
+
 def test_arrays_become_rows_in_the_order_of_their_axes():
     values = np.arange(6).reshape(2, 3)
     frame = Frame.grid(
@@ -286,6 +294,31 @@ def in_parts(measured, dies_in=None, **changes):
         "prepare": lambda run: run.data.size,
     }
     return experiment(**options | changes)
+
+
+def test_measurements_without_a_place_on_the_axis_are_not_drawn_but_tabulated(tmp_path):
+    made = experiment(
+        cells=lambda run: {"1": 1, "2": 2, "all": "all", "none": None},
+        measure=lambda run, name, cell: {"x": [0.1, 0.2, 0.3]},
+        frame=lambda run, cell, found: Frame.grid(
+            {"distance": found["x"]}, method="a", d=cell, step=1, seed=range(3)
+        ),
+        sections={
+            "All": [
+                Curve(name="by_d", caption="By d.", x=D),
+                tabulate_summary(caption="Every d.", keys=("d",), name="summary"),
+            ]
+        },
+        claims=[],
+    )
+    made.run(PAPER, tmp_path)
+    assert (tmp_path / "figures/by_d.png").exists()
+    drawn, listed = (
+        csv.DictReader((tmp_path / f"results/{name}.csv").read_text().splitlines())
+        for name in ("by_d", "summary")
+    )
+    assert [row["d"] for row in drawn] == ["1", "2"]
+    assert [row["d"] for row in listed] == ["1", "2", "all", ""]
 
 
 def test_a_resumed_run_measures_what_is_missing_and_a_finished_one_nothing(tmp_path, files_below):

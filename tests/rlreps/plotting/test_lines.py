@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps import plotting
+from rlreps.errors import InputError
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.stats import aggregate
 
@@ -166,6 +167,8 @@ class TestSpectrum:
         np.testing.assert_array_equal(right.lines[0].get_xdata(), [1, 2, 3, 4])
 
     def test_the_legend_states_the_energy_of_leading_components_that_are_given(self):
+        with pytest.raises(InputError, match="a singular value above zero"):
+            plotting.plot_spectrum(np.zeros(3), 0.0)
         _, right = plotting.plot_spectrum(np.ones(12), 24.0).axes
         assert [each.get_text() for each in right.get_legend().get_texts()] == ["d = 10: 41.7 %"]
 

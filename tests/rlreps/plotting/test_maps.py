@@ -286,6 +286,8 @@ def test_the_frames_at_both_ends_of_each_component_are_drawn():
     assert shown == [3, 1, 5, 4, 0, 1, 3, 2]
     with pytest.raises(InputError, match=r"frames .n, height, width, 1 or 3., uint8"):
         plot_extremes(components, frames[..., 0])
+    with pytest.raises(InputError, match="expected at least two frames, got 1"):
+        plot_extremes(components[:1], frames[:1])
 
 
 def test_what_an_encoder_sees_becomes_frames():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from rlreps.errors import InputError
 from rlreps.stats import (
     Contrast,
     Interval,
@@ -175,6 +176,16 @@ def test_samples_are_paired_by_what_they_share():
     assert (theirs > 0.0).holds is True
     assert (theirs > 11.8).holds is None
     assert (theirs.needing(4) > 0.0).holds is None
+
+
+@pytest.mark.parametrize(
+    ("values", "units"),
+    [([1.0, 2.0, 9.0], [0, 1]), ([1.0, 2.0, 3.0], [0, 0, 1]), ([[1.0], [2.0]], [0, 1])],
+)
+def test_every_value_has_a_unit_of_its_own(values, units):
+    with pytest.raises(InputError, match=r"values \[units\], and a name of its own for each"):
+        Sample(np.array(values), units)
+    assert Sample([1.0, 3.0], [0, 1]).mean == 2.0
 
 
 @pytest.mark.parametrize(
