@@ -115,7 +115,7 @@ def plot_components(
     side = min(7.0 / columns, 2.4)
     height = len(maps) * (side + (0.24 if matches else 0.08)) + 0.4
     figure = Figure(
-        figsize=(columns * (side + 0.06) + 1.2, blocks * height + (0.1 if _named(grid) else 0.45)),
+        figsize=(columns * (side + 0.06) + (1.2 if columns > 1 else 1.5), blocks * height + (0.1 if _named(grid) else 0.45)),
         layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
     )
     panels = figure.subplots(len(maps) * blocks, columns, squeeze=False)
@@ -298,7 +298,7 @@ def plot_pairs(pairs: Mapping[str, ArrayLike], places: ArrayLike, grid: BoxGrid)
     """
     points = np.asarray(places, np.float64)
     for name, indices in pairs.items():
-        require(len(indices) >= 1, f"at least one pair of {name}", "none")
+        require(np.size(indices) > 0, f"at least one pair of {name}", "none")
     figure = Figure(figsize=(0.8 + 3.2 * len(pairs), 3.4))
     panels = figure.subplots(1, len(pairs), squeeze=False, sharey=True)[0]
     for axes, (name, indices) in zip(panels, pairs.items(), strict=True):
