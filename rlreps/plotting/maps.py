@@ -115,7 +115,10 @@ def plot_components(
     side = min(7.0 / columns, 2.4)
     height = len(maps) * (side + (0.24 if matches else 0.08)) + 0.4
     figure = Figure(
-        figsize=(columns * (side + 0.06) + (1.2 if columns > 1 else 1.5), blocks * height + (0.1 if _named(grid) else 0.45)),
+        figsize=(
+            columns * (side + 0.06) + (1.2 if columns > 1 else 1.5),
+            blocks * height + (0.1 if _named(grid) else 0.45),
+        ),
         layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
     )
     panels = figure.subplots(len(maps) * blocks, columns, squeeze=False)
