@@ -33,8 +33,9 @@ _MOST_PAIRS = 40
 _SHORT_NAME = 3
 """Largest number of characters of an axis' name between the ends of a small map."""
 MOST_MAPS = 10
+"""Largest number of maps in a row."""
 _NAME_WIDTH = 14
-"""Largest number of maps in a row, and of characters in one line of a set's name beside the row."""
+"""Largest number of characters in one line of a set's name beside its row."""
 _MOST_OF_ONE_SET = 5
 """Largest number of maps in a row if there is one set: a strip of ten is too small to read."""
 

@@ -55,8 +55,8 @@ class Sample:
         values: [units].
         units: Different names of the units, such as seeds.
         fewest: Least number of units for a verdict.
-        largest: Largest number that values were computed from, if it is above them: a spread within
-            its rounding counts as none.
+        largest: Largest number that values were computed from, such as the terms of differences. A
+            spread below its rounding error counts as none.
     """
 
     values: DoubleArray

@@ -38,10 +38,10 @@ _FOLLOWED = 0.5  # At least this share of the ends leads to the start of the nex
 # _describe_kinds: terminations are time limits, and cuts are terminations.
 _SHORTEST_LIMIT = 10  # The longest episode has at least so many rows.
 _FEWEST_LIMITED = 10  # At least so many episodes of this length terminate.
-_INSIDE = 0.75  # A limit is their cause if others go on in more than this share of their states.
+_INSIDE = 0.75  # A limit is their cause if more than this share of them looks as if it went on.
 _FEWEST_CUTS = 20  # At least so many shorter episodes are cut.
-_OUTSIDE = 0.4  # They terminate if no others go on in more than this share of their states, and in
-_TIMES_CHANCE = 5  # more than so many times the share by chance, or half of the way from it to 1.
+_OUTSIDE = 0.4  # Cuts terminate if more than this share of them does not look as if it went on.
+_TIMES_CHANCE = 5  # The share is also more than so many times that by chance, or half way to 1.
 _MOST_TESTED = 50  # The nearest rows of at most so many ends are sought.
 
 
@@ -127,30 +127,32 @@ def _describe_kinds(
         return
     limited = lasts[terminated[lasts] & (lengths == longest)]
     most = len(limited) > 0.5 * (lengths == longest).sum()
-    if most and len(limited) >= _FEWEST_LIMITED and _going_on(states, limited, ends)[0] > _INSIDE:
+    enough = most and len(limited) >= _FEWEST_LIMITED
+    if enough and _share_going_on(states, limited, ends)[0] > _INSIDE:
         yield (
             f"{len(limited):,} episodes terminate after exactly {longest:,} rows, in states like "
             "those in which others go on: if a time limit ended them, mark it in truncated instead"
         )
     cut = lasts[~terminated[lasts] & (lengths < longest)]
     if len(cut) >= _FEWEST_CUTS:
-        inside, chance = _going_on(states, cut, ends)
-        if 1.0 - inside > max(_OUTSIDE, min(_TIMES_CHANCE * chance, 0.5 + 0.5 * chance)):
+        going_on, chance = _share_going_on(states, cut, ends)
+        stopped = 1.0 - going_on
+        if stopped > max(_OUTSIDE, min(_TIMES_CHANCE * chance, 0.5 + 0.5 * chance)):
             yield (
-                f"{1.0 - inside:.0%} of the cuts reach states in which no other rows go on, so "
+                f"{stopped:.0%} of the cuts reach states in which no other rows go on, so "
                 "that values there are guesses: if episodes end there for good, terminated must "
                 "mark them instead of truncated"
             )
 
 
-def _going_on(
+def _share_going_on(
     states: Sequence[np.ndarray], tested: np.ndarray, ends: np.ndarray
 ) -> tuple[float, float]:
-    """Return the share of the ends ``tested`` in states in which other rows go on.
+    """Return the share of the ends ``tested`` that look as if the episode went on.
 
-    Rows start in such an index. For other observations, the nearest next observation of other rows
-    is that of a row that ends no episode, and no coordinate is beyond theirs in all of the ends.
-    The second number is the share of ends that have an end as their nearest row by chance.
+    An index does if a row starts in it. Another observation does if the nearest of the other rows'
+    next observations ends no episode. None does if all ends exceed the others in a coordinate, such
+    as a clock. The second number is the share of ends whose nearest row is an end by chance.
     """
     before, after = states
     tested = tested[:: -(-len(tested) // _MOST_TESTED)]

@@ -1,8 +1,8 @@
 """Check whether rows belong together, by how well neighbours predict the next observation.
 
 The neighbours of a row are the actions of the rows before and after, the whole row before, and the
-half of the record. If the next observation depends on state and action alone, none of them helps to
-predict it, but the action after, which a policy may choose by the next observation.
+half of the record. If the state is complete, none of them helps to predict the next observation
+except the action after, which a policy may choose by this observation.
 """
 
 from collections.abc import Callable

