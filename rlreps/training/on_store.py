@@ -23,7 +23,7 @@ from rlreps.sources.store import StoreReader, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
 from rlreps.successor.truth.ground_truth import GroundTruth, distance_evaluation, load_ground_truth
-from rlreps.successor.truth.states import STATES
+from rlreps.successor.truth.states import STATES, environment_of
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.training import evaluation
@@ -109,7 +109,8 @@ def stored_problem(config: TrainingConfig, store: MatrixStore, truth: GroundTrut
     widths = truth.cell_widths if config.states == "uniform" else None
     if config.states == "uniform":
         # If a wall covers part of a cell, a position drawn inside the cell may not be a state.
-        walls = "outside the walls" in str(truth.settings.get("start", ""))
+        environment = environment_of(truth.settings)
+        walls = environment is not None and bool(environment.walls)
         allowed = widths is not None and not walls
         got = "walls" if walls else "states without cells"
         require(allowed, "cells without walls (or states='centres')", got)
