@@ -101,7 +101,11 @@ def build_world(
 
 
 def describe_world(
-    world: str, seed: int = 0, view: View | None = None, discount: float = 0.95
+    world: str,
+    seed: int = 0,
+    view: View | None = None,
+    discount: float = 0.95,
+    any_version: Switch = False,
 ) -> dict[str, Any]:
     """Describe a world: states, aliases, values, effective horizon and leading singular values.
 
@@ -110,8 +114,9 @@ def describe_world(
         seed: Seed of the reset.
         view: What an agent sees of MiniGrid; the image by default.
         discount: γ of values, of the horizon and of the successor measure.
+        any_version: Accept a version of the package whose game has other rules than published.
     """
-    found = load(world, seed=seed, view=view)
+    found = load(world, seed=seed, view=view, any_version=any_version)
     described = describe(found)
     truth = found.truth(discount=discount)
     horizon = None if found.next_states is None else found.effective_horizon(discount)
@@ -159,6 +164,7 @@ def save_truth(
     epsilon: float | None = None,
     terminal: Literal["leave", "absorb"] = "leave",
     centring: Literal["columns", "rows", "both"] = "columns",
+    any_version: Switch = False,
 ) -> Iterator[Printed]:
     """Store the successor measure, exact for a world's table, of a policy, and what encoders see.
 
@@ -172,10 +178,11 @@ def save_truth(
         epsilon: ε of the optimal policy; 0.1 by default.
         terminal: Whether an episode leaves the game in a terminal state or stays there.
         centring: Which means are subtracted when the store is read.
+        any_version: Accept a version of the package whose game has other rules than published.
     """
     require_place(out)
     share = _share_of_random(policy, epsilon)
-    found = load(world, seed=seed, view=view)
+    found = load(world, seed=seed, view=view, any_version=any_version)
     options: dict[str, Any] = {"discount": discount, "terminal": terminal, "centring": centring}
     if policy == "optimal":
         options["policy"] = epsilon_greedy(found.optimal_action_values(discount), share)

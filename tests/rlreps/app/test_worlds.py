@@ -15,7 +15,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor import BoxGrid, save_matrix
 from rlreps.successor import load as load_truth
 from rlreps.training import TrainingConfig
-from rlreps.worlds import World, load
+from rlreps.worlds import World, load, named
 
 
 @pytest.fixture
@@ -100,6 +100,18 @@ def test_worlds_are_built_described_and_listed(picture, capsys):
     main(["worlds", "list"])
     listed = capsys.readouterr().out
     assert "in the cache" in listed.split("cliffwalking")[1].splitlines()[0]
+
+
+def test_every_command_on_a_named_world_may_accept_another_version(
+    picture, refused, monkeypatch, capsys
+):
+    other = {"cliffwalking": {"package": "gymnasium 0.1", "rules": "another"}}
+    monkeypatch.setattr(named, "known_rules", lambda: other)
+    for command in (["build"], ["info"], ["truth", "--out", "store"]):
+        given = ("worlds", command[0], "cliffwalking", *command[1:])
+        assert "with the rules of gymnasium 0.1, got others" in refused(*given)
+        main([*given, "--any-version"])
+        assert "38" in capsys.readouterr().out
 
 
 def test_the_store_of_an_optimal_policy_names_its_share_of_random_actions(picture, refused, capsys):
