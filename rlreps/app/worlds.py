@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib.metadata
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -65,13 +64,13 @@ _COMPONENTS = 10
 def list_worlds() -> Table:
     """List the worlds that can be built from the installed packages."""
     rows = []
-    for name, entry in WORLDS.items():
-        try:
-            state = "in the cache" if cached(name).is_file() else "not built"
-            package = f"{entry.package} {importlib.metadata.version(entry.package)}"
-        except ValueError:
-            state, package = f'pip install "rlreps[{entry.extra}]"', entry.package
-        rows.append((name, package, entry.game, state))
+    for name, recipe in WORLDS.items():
+        package, state = f"{recipe.package} {recipe.version or ''}", "not built"
+        if recipe.version is None:
+            state = f'pip install "rlreps[{recipe.extra}]"'
+        elif cached(name).is_file():
+            state = "in the cache"
+        rows.append((name, package, recipe.title, state))
     return Table(("world", "package", "game", "state"), rows, f"{len(rows)} worlds")
 
 

@@ -1,12 +1,14 @@
 """Worlds by name, built from installed packages and kept in the user's cache folder."""
 
+import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import importlib.resources
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -27,31 +29,41 @@ View: TypeAlias = Literal["image", "agent", "grid"]
 _TILE = 8
 """Pixels along a side of a cell in pictures."""
 
-_BINS = 20
-"""Cells along each axis of a maze."""
-
-_MADE = 2
+_CACHE_FORMAT = 2
 """Version of how this module makes worlds; a change of tables or observations raises it."""
-
-_GOAL = (0.9, 0.9, 0.08)
-"""A maze's goal, a disc (x, y, radius)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
-    """Recipe of a named world.
+class Recipe:
+    """How a named world is made.
 
     Attributes:
         package: The package whose version decides what it is; "rlreps" for our own.
         extra: The extra of rlreps that installs the package; empty if it is always installed.
         game: The game in the package.
-        build: (game, seed, view) → the world.
+        build: (game, seed=, **options) → the world; takes ``view``, too, if the game has views.
+        options: Options of the game.
+        has_views: Whether an agent may see the game in several ways.
     """
 
     package: str
     extra: str
     game: str
-    build: Callable[[str, int, View], World]
+    build: Callable[..., World]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    has_views: bool = False
+
+    @property
+    def title(self) -> str:
+        """The game and its options."""
+        return " ".join([self.game, *(f"{key}={value}" for key, value in self.options.items())])
+
+    @property
+    def version(self) -> str | None:
+        """The installed version of the package; None if it is not installed."""
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(self.package)
+        return None
 
 
 def _minigrid(game: str, seed: int, view: View) -> World:
@@ -87,7 +99,7 @@ def _minigrid(game: str, seed: int, view: View) -> World:
         name=game,
     )
     directions = ["facing right", "facing down", "facing left", "facing up"]
-    return _told(world, values={"direction": directions, "phase": list(phases)})
+    return _with_about(world, values={"direction": directions, "phase": list(phases)})
 
 
 def _phase(inner: Any) -> str:
@@ -108,15 +120,9 @@ def codes_of(inner: Any) -> npt.NDArray[np.uint8]:
     return np.asarray(codes, np.uint8)
 
 
-def _toy_text(game: str, seed: int, view: View) -> World:
-    del seed, view
-    name, *options = game.split(":")
-    name = newest(name)
-    changed = dict(option.split("=") for option in options)
-    arguments: dict[str, Any] = {
-        key: {"True": True, "False": False}.get(value, value) for key, value in changed.items()
-    }
-    return World.from_gymnasium_table(gymnasium.make(name, **arguments).unwrapped)
+def _toy_text(game: str, seed: int, **options: Any) -> World:
+    """Read the table of a toy text, which is the same for every seed."""
+    return World.from_gymnasium_table(gymnasium.make(newest(game), **options).unwrapped)
 
 
 def newest(game: str) -> str:
@@ -154,10 +160,11 @@ class _JaxGame(gymnasium.Env[Any, Any]):
         return seen, float(taken.reward), bool(taken.terminated), False, {}
 
 
-def _gymnax(game: str, seed: int, view: View) -> World:
-    """Enumerate a game of gymnax; states differ in positions, not in time or returns so far."""
-    del view
-    fields = _GYMNAX_FIELDS[game.split(":")[1]]
+def _gymnax(game: str, seed: int, *, fields: Sequence[str], resets: int) -> World:
+    """Enumerate a game of gymnax from the first states of resets.
+
+    States differ in the fields that hold positions, not in time or returns so far.
+    """
 
     def positions(state: Any) -> list[float]:
         values = [np.ravel(np.asarray(getattr(state.inner, field))) for field in fields]
@@ -167,8 +174,7 @@ def _gymnax(game: str, seed: int, view: View) -> World:
     env.reset(seed=seed)
     world = World.enumerate(
         env,
-        # Catch draws the ball's column at a reset.
-        seeds=range(seed, seed + 50) if "Catch" in game else [seed],
+        seeds=range(seed, seed + resets),
         save=lambda env: env.state,
         restore=lambda env, state: setattr(env, "state", state),
         key=lambda state: tuple(positions(state)),
@@ -176,26 +182,17 @@ def _gymnax(game: str, seed: int, view: View) -> World:
         names=[f"{fields[0]} {i}" for i in range(2)] if len(fields) == 1 else fields,
         name=game,
     )
-    # Catch draws uniformly: the seeds find the first states, and tell nothing of their chances.
+    # Games draw uniformly: the seeds find the first states, and tell nothing of their chances.
     first = world.start > 0.0
     return dataclasses.replace(world, start=first / np.count_nonzero(first))
 
 
-_GYMNAX_FIELDS = {
-    "FourRooms-misc": ("pos",),
-    "DeepSea-bsuite": ("column", "row"),
-    "Catch-bsuite": ("ball_x", "ball_y", "paddle_x"),
-}
-
-
-def _atari(game: str, seed: int, view: View) -> World:
+def _atari(game: str, seed: int, *, horizon: int) -> World:
     """Enumerate the first steps of a game of Atari, as grey pictures of half size."""
     import ale_py
 
-    del view
-    name, horizon = game.split(":")
     gymnasium.register_envs(ale_py)
-    env = gymnasium.make(name, frameskip=4, repeat_action_probability=0.0, obs_type="grayscale")
+    env = gymnasium.make(game, frameskip=4, repeat_action_probability=0.0, obs_type="grayscale")
     inner: Any = env.unwrapped
     kept: dict[bytes, Any] = {}
 
@@ -212,18 +209,12 @@ def _atari(game: str, seed: int, view: View) -> World:
         restore=lambda _, label: inner.ale.restoreState(kept[label]),
         key=lambda label: label,
         observe=lambda _: inner.ale.getScreenGrayscale()[::2, ::2, None],
-        horizon=int(horizon),
-        name=game,
+        horizon=horizon,
+        name=f"{game}:{horizon}",
     )
 
 
-def _maze(game: str, seed: int, view: View) -> World:
-    """Make a maze of 20 x 20 cells; reaching a disc pays 1 and ends."""
-    del view
-    return estimate_arena(game, _BINS, seed=seed, goal=_GOAL)
-
-
-def _told(world: World, /, **more: Any) -> World:
+def _with_about(world: World, /, **more: Any) -> World:
     return dataclasses.replace(world, about={**world.about, **more})
 
 
@@ -234,36 +225,47 @@ _MINIGRID = (
     "RedBlueDoors-8x8 MemoryS7 MemoryS13 GoToDoor-5x5 Fetch-5x5-N2"
 )
 
-WORLDS: Mapping[str, Named] = {
+WORLDS: Mapping[str, Recipe] = {
     **{
-        f"minigrid-{name.lower()}": Named("minigrid", "minigrid", f"MiniGrid-{name}", _minigrid)
+        f"minigrid-{name.lower()}": Recipe(
+            "minigrid", "minigrid", f"MiniGrid-{name}", _minigrid, has_views=True
+        )
         for name in _MINIGRID.split()
     },
     **{
-        name: Named("gymnasium", "", game, _toy_text)
-        for name, game in {
-            "frozenlake-4x4": "FrozenLake:map_name=4x4",
-            "frozenlake-8x8": "FrozenLake:map_name=8x8",
-            "frozenlake-8x8-sure": "FrozenLake:map_name=8x8:is_slippery=False",
-            "taxi": "Taxi",
-            "cliffwalking": "CliffWalking",
-        }.items()
+        name: Recipe("gymnasium", "", game, _toy_text, options)
+        for name, game, options in (
+            ("frozenlake-4x4", "FrozenLake", {"map_name": "4x4"}),
+            ("frozenlake-8x8", "FrozenLake", {"map_name": "8x8"}),
+            ("frozenlake-8x8-sure", "FrozenLake", {"map_name": "8x8", "is_slippery": False}),
+            ("taxi", "Taxi", {}),
+            ("cliffwalking", "CliffWalking", {}),
+        )
     },
     **{
-        name: Named("gymnax", "gymnax", f"gymnax:{game}", _gymnax)
-        for name, game in {
-            "gymnax-fourrooms": "FourRooms-misc:fail_prob=0",
-            "gymnax-deepsea-10": "DeepSea-bsuite:size=10",
-            "gymnax-catch": "Catch-bsuite",
-        }.items()
+        f"gymnax-{name}": Recipe(
+            "gymnax",
+            "gymnax",
+            f"gymnax:{game}",
+            functools.partial(_gymnax, fields=fields, resets=resets),
+        )
+        for name, game, fields, resets in (
+            ("fourrooms", "FourRooms-misc:fail_prob=0", ("pos",), 1),
+            ("deepsea-10", "DeepSea-bsuite:size=10", ("column", "row"), 1),
+            # A reset draws the ball's column.
+            ("catch", "Catch-bsuite", ("ball_x", "ball_y", "paddle_x"), 50),
+        )
     },
     **{
-        f"maze-{game.replace('_', '-')}": Named("rlreps", "", game, _maze)
+        # Reaching the goal, a disc (x, y, radius), pays 1 and ends.
+        f"maze-{game.replace('_', '-')}": Recipe(
+            "rlreps", "", game, estimate_arena, {"bins": 20, "goal": (0.9, 0.9, 0.08)}
+        )
         for game in ("five_corridors", "four_rooms", "spiral")
     },
     **{
-        f"atari-{game.lower()}-{horizon}": Named(
-            "ale-py", "atari", f"ALE/{game}-v5:{horizon}", _atari
+        f"atari-{game.lower()}-{horizon}": Recipe(
+            "ale-py", "atari", f"ALE/{game}-v5", _atari, {"horizon": horizon}
         )
         for game, horizon in (("Freeway", 10), ("Pong", 5))
     },
@@ -301,15 +303,15 @@ def build(
             not installed, or a version of it whose game has other rules than those published for
             seed 0.
     """
-    entry, view = _entry(name, seed, view)
+    recipe, version, view = _recipe(name, seed, view)
     began = time.perf_counter()
-    version = _version(entry, name)
-    world = _told(
-        entry.build(entry.game, seed, view),
+    seen = {"view": view} if recipe.has_views else {}
+    world = _with_about(
+        recipe.build(recipe.game, seed=seed, **recipe.options, **seen),
         world=name,
-        package=f"{entry.package} {version}",
+        package=f"{recipe.package} {version}",
         seed=seed,
-        view=view if entry.build is _minigrid else None,
+        view=view,
         seconds=round(time.perf_counter() - began, 2),
     )
     return world if any_version else _of_known_rules(world, name, seed)
@@ -349,7 +351,7 @@ def load(
     Raises:
         InputError: As for ``build``, for a damaged file, or a seed or view of a file.
     """
-    if isinstance(name, str | Path) and Path(name).suffix == ".npz":
+    if Path(name).suffix == ".npz":
         require(view is None and seed == 0, f"no seed or view of the file {name}", (seed, view))
         return World.load(name)
     path = cached(str(name), seed, view)
@@ -357,11 +359,9 @@ def load(
         found = World.load(path)
         return found if any_version else _of_known_rules(found, str(name), seed)
     world = build(str(name), seed=seed, view=view, any_version=any_version)
-    try:
+    with contextlib.suppress(OSError):  # The world is usable without the cache.
         path.parent.mkdir(parents=True, exist_ok=True)
         world.save(path)
-    except OSError:  # The world is usable without the cache.
-        return world
     return world
 
 
@@ -371,29 +371,26 @@ def cached(name: str, seed: int = 0, view: View | None = None) -> Path:
     Raises:
         InputError: As for ``build``.
     """
-    entry, view = _entry(name, seed, view)
-    seen = f"-{view}" if entry.build is _minigrid else ""
-    package = f"{entry.package}-{_version(entry, name)}"
-    return cache_folder() / "worlds" / f"{name}{seen}-{seed}-{package}-{_MADE}.npz"
+    recipe, version, view = _recipe(name, seed, view)
+    seen = f"-{view}" if recipe.has_views else ""
+    made = f"{name}{seen}-{seed}-{recipe.package}-{version}-{_CACHE_FORMAT}.npz"
+    return cache_folder() / "worlds" / made
 
 
-def _entry(name: str, seed: int, view: View | None) -> tuple[Named, View]:
-    """Return how a world is made, and its view; "image" means nothing of other worlds."""
+def _recipe(name: str, seed: int, view: View | None) -> tuple[Recipe, str, View | None]:
+    """Return how a world is made, the version of its package, and the view if there are several."""
     require_positive("seed", seed, least=0)
     require_choice("the name of a world", name, list(WORLDS))
-    entry = WORLDS[name]
-    if view is None:
-        return entry, "image"
-    require_choice("view", view, list(get_args(View)))
-    require(entry.build is _minigrid, f"a view of a world of MiniGrid, not of {name}", view)
-    return entry, view
-
-
-def _version(entry: Named, name: str) -> str:
-    try:
-        return importlib.metadata.version(entry.package)
-    except importlib.metadata.PackageNotFoundError as error:
+    recipe = WORLDS[name]
+    if view is not None:
+        require_choice("view", view, list(get_args(View)))
+        require(recipe.has_views, f"a view of a world of MiniGrid, not of {name}", view)
+    elif recipe.has_views:
+        view = "image"
+    version = recipe.version
+    if version is None:
         raise InputError(
-            f"expected the package {entry.package} for {name}, got none: "
-            f'pip install "rlreps[{entry.extra}]"'
-        ) from error
+            f"expected the package {recipe.package} for {name}, got none: "
+            f'pip install "rlreps[{recipe.extra}]"'
+        )
+    return recipe, version, view

@@ -102,6 +102,13 @@ def test_worlds_are_built_described_and_listed(picture, capsys):
     assert "in the cache" in listed.split("cliffwalking")[1].splitlines()[0]
 
 
+def test_worlds_of_missing_packages_are_listed_with_their_extras(monkeypatch, capsys):
+    monkeypatch.setattr(named.Recipe, "version", None)
+    main(["worlds", "list"])
+    line = capsys.readouterr().out.split("atari-pong-5")[1].splitlines()[0]
+    assert line.split("ale-py")[1].strip().endswith('pip install "rlreps[atari]"')
+
+
 def test_every_command_on_a_named_world_may_accept_another_version(
     picture, refused, monkeypatch, capsys
 ):
