@@ -20,7 +20,12 @@ from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import as_real, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.recording import Policy
-from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
+from rlreps.successor.measure.rows import (
+    RowEstimates,
+    RowEstimator,
+    checked_cells,
+    combine_halves,
+)
 from rlreps.successor.measure.settings import RolloutSettings
 from rlreps.worlds.copies import (
     OwnCopies,
@@ -286,15 +291,9 @@ class SavedStateSampler(RowEstimator):
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
         """See ``RowEstimator.row_blocks``; the second half has the odd rollouts."""
-        rollouts = self._settings.rollouts
-        more, fewer = rollouts - rollouts // 2, rollouts // 2
-        scale = np.sqrt(more * fewer) / rollouts
         for block in [checked_cells(block, self.num_starts) for block in blocks]:
             first, second = np.stack([self._sums(int(number)) for number in block], axis=1)
-            yield RowEstimates(
-                rows=((first + second) / rollouts).astype(np.float32),
-                half_difference=((first / more - second / fewer) * scale).astype(np.float32),
-            )
+            yield RowEstimates(*combine_halves(first, second, self._settings.rollouts))
 
     def _sums(self, number: int) -> npt.NDArray[np.float64]:
         """Return the discounted sums of the even and of the odd rollouts of a state, [2, t]."""

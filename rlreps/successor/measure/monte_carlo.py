@@ -30,7 +30,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rlreps.errors import require
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.measure.chains import MarkovChain
-from rlreps.successor.measure.rows import RowEstimates, RowEstimator, checked_cells
+from rlreps.successor.measure.rows import (
+    RowEstimates,
+    RowEstimator,
+    checked_cells,
+    combine_halves,
+)
 from rlreps.successor.measure.settings import ROLLOUTS_PER_BLOCK, RolloutSettings
 
 CELLS = "cells"
@@ -186,12 +191,11 @@ class RowSampler(RowEstimator):
         """
         self._row_sum = settings.row_sum if cumulants is None else None
         self.num_starts, self._columns = chain.num_cells, _num_columns(chain, cumulants)
-        # The first half has one more rollout if the number of rollouts is odd.
-        self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
+        self._rollouts = settings.rollouts
         # Rollouts in each block of a half: full blocks, then the remainder.
         self._sizes = [
             [min(ROLLOUTS_PER_BLOCK, half - done) for done in range(0, half, ROLLOUTS_PER_BLOCK)]
-            for half in self._halves
+            for half in (self._rollouts - self._rollouts // 2, self._rollouts // 2)
         ]
         mesh = Mesh(np.asarray(jax.local_devices() if devices is None else devices), (CELLS,))
         self._kernels = {
@@ -262,12 +266,7 @@ class RowSampler(RowEstimator):
         """
         padded = jax.device_put(np.resize(cells, self._cells_per_tile), self._spread)
         first, second = (self._sum_of_half(half, padded, stopped)[: len(cells)] for half in (0, 1))
-        more, fewer = map(np.float32, self._halves)
-        rollouts = more + fewer
-        # If the halves are unequal, half their difference has a larger variance than the mean of
-        # all rollouts. The factor √(more · fewer) / rollouts makes the variances equal.
-        scale = np.float32(math.sqrt(self._halves[0] * self._halves[1])) / rollouts
-        return np.stack([(first + second) / rollouts, (first / more - second / fewer) * scale])
+        return np.stack(combine_halves(first, second, self._rollouts))
 
     def _sum_of_half(self, half: int, cells: jax.Array, stopped: threading.Event) -> np.ndarray:
         """Sum discounted visits [c, cells] over the rollouts of one half."""

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import math
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,24 @@ class RowEstimates(NamedTuple):
 
     rows: np.ndarray
     half_difference: np.ndarray | None = None
+
+
+def combine_halves(
+    first: np.ndarray, second: np.ndarray, rollouts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of all rollouts and half the difference of two halves (float32).
+
+    Args:
+        first: Sum over the first half, which has one more rollout if their number is odd.
+        second: Sum over the second half.
+        rollouts: Number of all rollouts.
+    """
+    more, fewer = rollouts - rollouts // 2, rollouts // 2
+    # If the halves are unequal, half their difference has a larger variance than the mean of
+    # all rollouts. The factor √(more · fewer) / rollouts makes the variances equal.
+    scale = first.dtype.type(math.sqrt(more * fewer)) / rollouts
+    mean, difference = (first + second) / rollouts, (first / more - second / fewer) * scale
+    return mean.astype(np.float32, copy=False), difference.astype(np.float32, copy=False)
 
 
 def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarray:
