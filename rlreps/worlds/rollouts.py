@@ -6,7 +6,6 @@ An environment on the host has no state that a program could hold: it is saved a
 """
 
 import hashlib
-import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.errors import InputError, own_code, require, require_memory
+from rlreps.errors import InputError, own_code, require, require_memory, warn_user
 from rlreps.numerics import as_real, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.recording import Policy
@@ -36,7 +35,7 @@ from rlreps.worlds.copies import (
 )
 from rlreps.worlds.settings import StateSampling
 
-_TRIED, _STEPS = 16, 8
+_STATES_TRIED, _STEPS_TRIED = 16, 8
 """Number of saved states from which steps are repeated, and of steps from each."""
 
 _BATCH, _NUMBERS = 512, 2**25
@@ -83,7 +82,7 @@ class SavedStates:
         require(single, "a single environment (gymnasium.make)", type(environment).__name__)
         seed = sampling.seed
         self._environment, self._policy, self._seed = environment, policy, seed
-        self._alike = frozenset(sampling.counters)
+        self._counters = frozenset(sampling.counters)
         with own_code("an environment and a policy that take steps"):
             environment.action_space.seed(seed)
             take_first_steps(environment, seed, environment.action_space.sample())
@@ -96,14 +95,12 @@ class SavedStates:
             with progress_bar("visits", total=most, unit="distinct states", after=2.0) as advance:
                 self._visits = self._walk(seen, sampling, advance)
             whole = state_copies(environment, save, restore, counters=(), random=True)
-            repeated = self._repeat(whole)
-        if 2 * repeated < _TRIED:
-            warnings.warn(
-                f"steps from only {repeated} of {_TRIED} saved states lead where they led before: "
-                "the environment keeps a part of its state, or of its random numbers, where copies "
-                "do not reach, and rollouts may not start in their state",
-                UserWarning,
-                stacklevel=4,
+            repeated = self._count_repeatable(whole)
+        if 2 * repeated < _STATES_TRIED:
+            warn_user(
+                f"steps from only {repeated} of {_STATES_TRIED} saved states lead where they led "
+                "before: the environment keeps a part of its state, or of its random numbers, "
+                "where copies do not reach, and rollouts may not start in their state"
             )
         self.observations = np.stack([each.observation for each in self._visits])
 
@@ -158,7 +155,7 @@ class SavedStates:
                 return False
             copies.add(copy)
         before, parts = len(states), self._copies.parts(saved)
-        telling = tuple(item for item in parts.items() if item[0][1] not in self._alike)
+        telling = tuple(item for item in parts.items() if item[0][1] not in self._counters)
         states.add(digest_of_key(telling if parts else self._copies.key(saved)))
         return len(states) > before
 
@@ -222,18 +219,18 @@ class SavedStates:
         require(one, expected, f"a {type(observation).__name__}")
         return np.array(as_real(observation, "an observation"))
 
-    def _repeat(self, copies: StateCopies | OwnCopies) -> int:
-        """Count saved states whose steps lead where they led before, out of ``_TRIED``.
+    def _count_repeatable(self, copies: StateCopies | OwnCopies) -> int:
+        """Count saved states whose steps lead where they led before, out of 16.
 
         Args:
             copies: Copies of states with their random generators.
         """
         environment, generator = self._environment, np.random.default_rng(self._seed)
         seen, tried = self._seen(environment.reset(seed=self._seed)[0]), []
-        for _ in range(_TRIED):
+        for _ in range(_STATES_TRIED):
             random = dict(environment.unwrapped.np_random.bit_generator.state)
             saved, path = copies.save(environment), []
-            for _ in range(_STEPS):
+            for _ in range(_STEPS_TRIED):
                 action = self._act(seen, generator)
                 raw, reward, terminated, truncated, _ = environment.step(action)
                 seen, over = self._seen(raw), bool(terminated or truncated)

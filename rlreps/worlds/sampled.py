@@ -48,8 +48,8 @@ from rlreps.worlds.rollouts import SavedStates, SavedStateSampler
 from rlreps.worlds.settings import StateSampling
 from rlreps.worlds.tables import as_observations
 
-# A round of visits is so many copies times steps.
-_COPIES, _STEPS = 64, 256
+# A round of visits is so many steps of so many copies of the environment.
+_ROUND_COPIES, _ROUND_STEPS = 64, 256
 _BLOCK_ROWS = 25
 _TILE_STATES = 32
 # Purposes of keys; rollouts use the numbers of the states, which are smaller.
@@ -295,7 +295,7 @@ def _flat(observation: Array) -> Array:
 def _require_memory(sampling: StateSampling, state: Any, seen: Any) -> None:
     """Refuse more visits, sums or cumulants than the memory holds, before any step."""
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    visits = 3 * size * (sampling.most_distinct + _COPIES * _STEPS)
+    visits = 3 * size * (sampling.most_distinct + _ROUND_COPIES * _ROUND_STEPS)
     width = max((sampling.tasks, *getattr(sampling.cumulants, "hidden", ())))
     block = min(ROLLOUTS_PER_BLOCK, sampling.rollouts - sampling.rollouts // 2)
     rollouts = usable_cores() * _TILE_STATES * block * (2 * size + 4 * (seen.size + 2 * width))
@@ -318,23 +318,23 @@ def _visit(
 
     def step(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Any]:
         states, ended = carry
-        action_keys, step_keys = jax.random.split(key, (2, _COPIES))
+        action_keys, step_keys = jax.random.split(key, (2, _ROUND_COPIES))
         actions = jax.vmap(act)(action_keys, states)
         taken = step_or_reset(environment, step_keys, states, actions, ended, jnp.any(ended))
         return (taken.state, taken.terminated | taken.truncated), carry
 
     @jit
     def walk(carry: tuple[Any, Array], index: Array) -> tuple[tuple[Any, Array], Any]:
-        return lax.scan(step, carry, jax.random.split(jax.random.fold_in(key, index), _STEPS))
+        return lax.scan(step, carry, jax.random.split(jax.random.fold_in(key, index), _ROUND_STEPS))
 
     paths = jax.tree_util.tree_leaves_with_path(jax.eval_shape(environment.reset, key))
     names = [getattr(path[-1] if path else None, "name", "") for path, _ in paths]
     left_out = [name in sampling.counters for name in names]
-    starts = jax.vmap(environment.reset)(jax.random.split(key, _COPIES))
-    carry, visits = (starts, jnp.zeros(_COPIES, bool)), 0
+    starts = jax.vmap(environment.reset)(jax.random.split(key, _ROUND_COPIES))
+    carry, visits = (starts, jnp.zeros(_ROUND_COPIES, bool)), 0
     pool: list[npt.NDArray[Any]] = []
     while visits < sampling.most_visits:
-        carry, (states, ended) = walk(carry, jnp.int32(visits // (_COPIES * _STEPS)))
+        carry, (states, ended) = walk(carry, jnp.int32(visits // (_ROUND_COPIES * _ROUND_STEPS)))
         acting, visits = ~np.asarray(ended), visits + ended.size
         new = [np.asarray(leaf)[acting] for leaf in jax.tree.leaves(states)]
         pool = [*map(np.concatenate, zip(pool, new, strict=True))] if pool else new
