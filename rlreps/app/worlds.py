@@ -32,6 +32,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.workers import local_pool
 from rlreps.successor.fitting.recording import JaxPolicy, Policy
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import load as load_truth
 from rlreps.successor.truth.store.format import require_place
 from rlreps.worlds import (
@@ -65,11 +66,10 @@ def list_worlds() -> Table:
     """List the worlds that can be built from the installed packages."""
     rows = []
     for name, recipe in WORLDS.items():
-        package, state = f"{recipe.package} {recipe.version or ''}", "not built"
-        if recipe.version is None:
-            state = f'pip install "rlreps[{recipe.extra}]"'
-        elif cached(name).is_file():
-            state = "in the cache"
+        package, state = recipe.package, f'pip install "rlreps[{recipe.extra}]"'
+        if recipe.version is not None:
+            package += f" {recipe.version}"
+            state = "in the cache" if cached(name).is_file() else "not built"
         rows.append((name, package, recipe.title, state))
     return Table(("world", "package", "game", "state"), rows, f"{len(rows)} worlds")
 
@@ -219,10 +219,7 @@ def sample_world(
             the processes of ``jobs``.
 
     Returns:
-        The run's measurements as JSON values. ``noise_floor``, ``energy_captured`` and
-        ``observation_misses`` are of ``components``: the last is their distance from the linear
-        functions of the observation's numbers, with an intercept; None if there are not fewer
-        numbers than states, which fit anything.
+        The run's measurements as JSON values, and ``describe_sampled``.
     """
     require_place(out)
     share = _share_of_random(policy, epsilon)
@@ -254,12 +251,6 @@ def sample_world(
         )
     seconds = time.perf_counter() - began
     truth = load_truth(out)
-    assert truth.error is not None
-    shown = min(_COMPONENTS, len(truth.error))
-    numbers = np.reshape(truth.observations, (truth.num_states, -1)).astype(np.float32)
-    varied = numbers[:, np.ptp(numbers, axis=0) > 0]
-    # As many numbers as states fit anything.
-    telling = varied.shape[1] < truth.num_states - 1
     # Episodes of Gymnasium end earlier, by how much is not counted.
     transitions = None if on_host else sampling.transitions * computed // sampling.states
     return {
@@ -271,12 +262,28 @@ def sample_world(
         "transitions": None if on_host else sampling.transitions,
         "seconds": round(seconds, 1),
         "transitions_per_second": round(transitions / seconds) if transitions else None,
+        **describe_sampled(truth),
+    }
+
+
+def describe_sampled(truth: GroundTruth) -> dict[str, Any]:
+    """Return how exact the leading components of a sampled truth are, as JSON values.
+
+    ``observation_misses`` is their distance from the linear functions of the observation's numbers,
+    with an intercept; None if there are not fewer numbers than states, which fit anything.
+    """
+    assert truth.error is not None
+    shown = min(_COMPONENTS, len(truth.error))
+    numbers = np.reshape(truth.observations, (truth.num_states, -1)).astype(np.float32)
+    varied = numbers[:, np.ptp(numbers, axis=0) > 0]
+    misses = None
+    if varied.shape[1] < truth.num_states - 1:
+        misses = round(truth.distance(varied, shown, intercept=True), 4)
+    return {
         "components": shown,
         "noise_floor": round(float(truth.error[shown - 1]), 5),
         "energy_captured": round(float(truth.principal.energy_captured()[shown - 1]), 4),
-        "observation_misses": round(truth.distance(varied, shown, intercept=True), 4)
-        if telling
-        else None,
+        "observation_misses": misses,
     }
 
 

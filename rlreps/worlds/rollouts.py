@@ -220,7 +220,7 @@ class SavedStates:
         return np.array(as_real(observation, "an observation"))
 
     def _count_repeatable(self, copies: StateCopies | OwnCopies) -> int:
-        """Count saved states whose steps lead where they led before, out of 16.
+        """Count tried states whose steps lead where they led before.
 
         Args:
             copies: Copies of states with their random generators.
