@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from rlreps.config import configurable, interval, size
 from rlreps.cumulants.base import affine, along_tasks
-from rlreps.errors import require
+from rlreps.errors import require, require_interval
 from rlreps.numerics import matmul
 
 
@@ -107,7 +108,7 @@ class RandomIndicators(RandomNetwork):
     Deviations, from memory of the paper, whose text was not available: there, networks are
     convolutional and thresholds are tuned on the agent's data to a share chosen beforehand. Here a
     tanh network takes flat positions (``RandomNetwork``), and thresholds stay as drawn, so that a
-    column never changes its meaning.
+    column never changes its meaning, or are set once (``with_thresholds``).
     """
 
     def init(self, key: Array, num_tasks: int) -> IndicatorParams:  # type: ignore[override]
@@ -117,6 +118,18 @@ class RandomIndicators(RandomNetwork):
         points = jax.random.uniform(point_key, (num_tasks, self.num_inputs), jnp.float32)
         # Take output k at point k.
         return IndicatorParams(params, jnp.diagonal(super().apply(params, points)))
+
+    def with_thresholds(
+        self, params: IndicatorParams, positions: Array, quantile: float
+    ) -> IndicatorParams:
+        """Return the same network with a quantile of its outputs at positions [n, c] as threshold.
+
+        The threshold lies between two neighbours: where outputs differ, rounding decides nothing.
+        """
+        require_interval("quantile", quantile, "[0, 1)")
+        outputs = np.sort(np.asarray(super().apply(params.network, positions)), axis=0)
+        below = int(quantile * (len(outputs) - 1))
+        return params._replace(thresholds=jnp.asarray((outputs[below] + outputs[below + 1]) / 2))
 
     def apply(self, params: IndicatorParams, positions: Array) -> Array:  # type: ignore[override]
         """Return 1 above the threshold and 0 elsewhere, [..., t] at positions [..., c]."""

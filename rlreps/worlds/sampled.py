@@ -23,7 +23,7 @@ import numpy.typing as npt
 from jax import Array, lax
 
 from rlreps.config import as_json, with_sizes
-from rlreps.cumulants import IndicatorParams, RandomNetwork
+from rlreps.cumulants import RandomIndicators
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.errors import InputError, own_code, require, require_memory
 from rlreps.numerics import (
@@ -362,9 +362,6 @@ def _first_of_each(leaves: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
 def _draw_cumulants(family: Any, sampling: StateSampling, observations: Array) -> Any:
     """Draw t cumulants; an indicator's threshold is a quantile of its outputs over the states."""
     params = family.init(seed_key(sampling.seed, _CUMULANTS), sampling.tasks)
-    if not isinstance(params, IndicatorParams):
-        return params
-    outputs = np.sort(np.asarray(RandomNetwork.apply(family, params.network, observations)), axis=0)
-    # Between two neighbours, so that rounding decides nothing where outputs differ.
-    below = int(sampling.quantile * (len(outputs) - 1))
-    return params._replace(thresholds=jnp.asarray((outputs[below] + outputs[below + 1]) / 2))
+    if isinstance(family, RandomIndicators):
+        params = family.with_thresholds(params, observations, sampling.quantile)
+    return params

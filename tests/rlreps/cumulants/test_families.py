@@ -128,6 +128,14 @@ def test_indicators_are_zero_or_one_and_balanced_at_every_point_inside_the_box_o
     assert len(np.unique(np.asarray(params.thresholds))) == 50
 
 
+def test_thresholds_at_a_quantile_leave_its_share_of_the_positions_at_zero():
+    family, positions = RandomIndicators(num_inputs=3), np.random.default_rng(0).random((101, 3))
+    params = family.init(jax.random.key(0), 20)
+    params = family.with_thresholds(params, jnp.float32(positions), 0.7)
+    values = np.asarray(family.apply(params, jnp.float32(positions)))
+    np.testing.assert_array_equal(values.sum(axis=0), 30)
+
+
 def test_the_share_of_the_box_where_an_indicator_is_one_is_uniform():
     """Moments of the uniform distribution: 1/2, 1/3; shares over 500 points, unbiased pairs."""
     positions = np.random.default_rng(0).random((500, 3))
