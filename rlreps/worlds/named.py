@@ -323,7 +323,8 @@ def _of_known_rules(world: World, name: str, seed: int) -> World:
     if published is not None and published["rules"] != world.rules_digest:
         raise InputError(
             f"expected {name} with the rules of {published['package']}, got others from "
-            f"{world.about.get('package')}; install that version, or accept others (any_version)"
+            f"{world.about.get('package')}; install that version, accept others (any_version), or "
+            "give a world's file"
         )
     return world
 
