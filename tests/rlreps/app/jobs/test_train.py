@@ -15,6 +15,7 @@ from rlreps.app.jobs.train import Train
 from rlreps.app.trained_runs import distance_history, evaluate_run
 from rlreps.config import as_json
 from rlreps.encoders import Convolutional, FourierMLP, Tabular
+from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.losses import Explicit
 from rlreps.runs.folder import RunFolder
@@ -162,8 +163,8 @@ def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
 
 def test_states_that_are_nowhere_and_cells_of_a_table_are_refused(toy_store):
     truth = ground_truth_for(toy_store, 3)
-    start = {**truth.settings, "start": "uniform inside the cell, outside the walls"}
-    walled = dataclasses.replace(truth, settings=start)
+    walls = {"environment": arena_settings(load_arena("two_room"))}
+    walled = dataclasses.replace(truth, settings={**truth.settings, **walls})
     with pytest.raises(InputError, match=r"expected cells without walls .*, got 'walls'"):
         stored_problem(configured(states="uniform"), open_store(toy_store), walled)
     with pytest.raises(InputError, match=r"an encoder of positions .* got 'tabular'"):
