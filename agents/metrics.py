@@ -111,7 +111,11 @@ def missed_components(features: np.ndarray, basis: np.ndarray) -> DoubleArray:
 
     Returns:
         Numbers in [0, 1], [k]; 1 if all states have the same features, NaN if one is not finite.
+
+    Raises:
+        InputError: If features and components are of other numbers of states.
     """
+    require(len(features) == len(basis), f"features of {len(basis)} states", len(features))
     if not np.isfinite(features).all():
         return np.full(basis.shape[1], np.nan)
     return spans_of(standardise(features), basis).missed_with_intercept

@@ -1,7 +1,7 @@
 """PuddleWorld for Gymnasium: one copy, or a batch stepped by one jitted call."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, cast
 
 import gymnasium
@@ -151,11 +151,11 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
             raise ArenaError("expected no reset_mask, since copies reset themselves, got one")
         count = self.num_envs
         seeds: list[int | None] = [None] * count
-        given_seeds = np.asarray(seed, object)
-        if seed is not None and given_seeds.ndim == 0:
-            seeds = [_as_seed(seed) + i for i in range(count)]
+        several: Any = seed.tolist() if isinstance(seed, np.ndarray) else seed
+        if isinstance(several, Iterable) and not isinstance(several, str):
+            seeds = [None if value is None else _as_seed(value) for value in several]
         elif seed is not None:
-            seeds = [None if value is None else _as_seed(value) for value in given_seeds]
+            seeds = [_as_seed(several) + i for i in range(count)]
         if len(seeds) != count:
             raise ArenaError(f"expected {count} seeds, got {len(seeds)}")
         given = {i: value for i, value in enumerate(seeds) if value is not None}

@@ -205,7 +205,7 @@ def _load(stream: IO[bytes]) -> Any:
     """Load as NumPy does, which takes every other file for a pickle and recommends to trust it."""
     begins = stream.read(6)
     stream.seek(-len(begins), os.SEEK_CUR)
-    if not begins.startswith((b"\x93NUMPY", b"PK")):
+    if not begins.startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
         raise ValueError("a file of another kind")
     return np.load(stream, allow_pickle=False)
 

@@ -86,9 +86,10 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
             f"a ground truth over the {matrix['states']} states of the tabular encoder",
             truth.num_states,
         )
-    own, seen = folder.provenance.get(OBSERVATION_SHAPE), list(truth.observations.shape[1:])
-    expected = f"states seen as by the run {folder.path}, observations of shape {own}"
-    require(own in (None, seen), expected, seen)
+    else:
+        own, seen = folder.provenance.get(OBSERVATION_SHAPE), list(truth.observations.shape[1:])
+        expected = f"states seen as by the run {folder.path}, observations of shape {own}"
+        require(own in (None, seen), expected, seen)
     learner = learner_for(config, truth, matrix["tasks"])
     return restored(folder, config, learner, truth.inputs(learner.encoder), step)
 
@@ -207,7 +208,7 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
             raise InputError(f"expected a finished fit in {folder.path}, got an unfinished one")
         # None means that there were too few rows to hold some out.
         stored = summary["quality"]
-        quality = None if stored is None else from_json(Quality, stored)
+        quality = None if stored is None else Quality.of_json(stored)
         figures = {} if quality is None else dataclasses.asdict(quality)
         # The sums are kept for a figure only and are left out here.
         shown = {name: figures[name] for name in figures if name not in ("predicted", "realised")}

@@ -59,7 +59,7 @@ class AtStates(Encoder):
         return self.encoder.init(key)
 
     def apply(self, params: Params, inputs: Array) -> Array:
-        table = jnp.asarray(self.table)
+        table, inputs = jnp.asarray(self.table), jnp.asarray(inputs).astype(jnp.int32)
         known = (inputs >= 0) & (inputs < len(table))
         return jnp.where(known[:, None], self.encoder.apply(params, table[inputs]), jnp.nan)
 

@@ -163,8 +163,8 @@ def chain_source(
         InputError: If P is not real or square, an entry is negative, a row does not sum to 1, there
             is not one input per state, or a discount is out of range.
     """
-    sparse = scipy.sparse.issparse(transition)
-    kind = np.asarray(transition.data if sparse else transition).dtype
+    given: Any = transition if scipy.sparse.issparse(transition) else np.asarray(transition)
+    kind = given.dtype
     require(kind.kind in "biuf", "a transition matrix of real numbers", kind.name)
     chain = scipy.sparse.csr_array(transition).astype(np.float64)
     chain.eliminate_zeros()

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from rlreps.errors import require
 from rlreps.plotting import (
     Line,
     Panel,
@@ -76,9 +77,10 @@ class Curve:
         """Write the rows and the picture; write nothing if there is nothing to draw."""
         measure, unit = self.y or results.measure, results.unit
         frame = select_rows(self.of, results, at_end=self.at_end)
-        frame = frame.where(**{self.x.column: _are_numbers}) if len(frame) else frame
         if not len(frame):
             return []
+        frame = frame.where(**{self.x.column: _are_numbers})
+        require(len(frame) >= 1, f"numbers in the column {self.x.column} of a curve", "none")
         axes = dict(self.axes(results) if callable(self.axes) else self.axes)
         if self.x.ticks:
             axes.setdefault("x_ticks", sorted({*frame[self.x.column].tolist()}))

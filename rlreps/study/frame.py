@@ -123,7 +123,10 @@ class Frame:
             if callable(value):
                 chosen &= np.asarray(value(column), np.bool_)
             elif isinstance(value, list | tuple | range):
-                chosen &= np.isin(column, [*value])
+                if column.dtype == object:  # NumPy would compare words.
+                    chosen &= np.array([each in value for each in column], np.bool_)
+                else:
+                    chosen &= np.isin(column, [*value])
             else:
                 chosen &= np.asarray(column == value, np.bool_)
         return self._rows(chosen)
@@ -217,7 +220,12 @@ class Frame:
         codes = _codes(self.columns[unit])
         units, rows = np.unique(codes, return_index=True)
         along = np.zeros(len(self), np.int64) if x is None else self.columns[x]
-        places, at = np.unique(along, return_inverse=True)
+        if along.dtype == object:  # NumPy does not sort numbers beside words.
+            places = np.array(sorted({*along.tolist()}, key=_order), object)
+            numbers = {place: number for number, place in enumerate(places)}
+            at = np.array([numbers[each] for each in along], np.int64)
+        else:
+            places, at = np.unique(along, return_inverse=True)
         shape = (len(units), len(places))
         flat = codes * len(places) + at
         values = np.asarray(self.columns[value], np.float64)
@@ -304,6 +312,11 @@ def _codes(column: Column) -> npt.NDArray[np.int64]:
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))
     return rank[inverse.ravel()]
+
+
+def _order(value: Any) -> tuple[bool, bool, Any]:
+    """Return a key that sorts numbers, words and then None."""
+    return value is None, isinstance(value, str), 0 if value is None else value
 
 
 def _plain(value: Any) -> Any:

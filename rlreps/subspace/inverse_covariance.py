@@ -83,7 +83,9 @@ def chunked_lissa(
     kappa = jnp.asarray(kappa)
     fit = covariances.ndim == right_hand_sides.ndim == 3 and kappa.ndim == 0
     _require_fit(
-        fit and covariances.shape == (*right_hand_sides.shape[:2], covariances.shape[1]),
+        fit
+        and covariances.shape == (*right_hand_sides.shape[:2], covariances.shape[1])
+        and len(covariances) >= 1,
         "floating-point covariances [J, d, d], right-hand sides [J, d, t] and a scalar step",
         (covariances, right_hand_sides),
         kappa,

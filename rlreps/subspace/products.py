@@ -73,7 +73,7 @@ class Products:
 
     @property
     def total_energy(self) -> float:
-        """Squared Frobenius norm in float64, known after the first product.
+        """Squared Frobenius norm in float64, known after the first product; scaled as results are.
 
         Raises:
           InputError: if the matrix is not finite, or its norm is zero or beyond 1e-140 to 1e140

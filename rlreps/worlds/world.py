@@ -240,6 +240,8 @@ class World:
     def load(cls, path: str | Path) -> "World":
         """Read a world that ``save`` has written.
 
+        Files of earlier versions have rows 0, −1, ...; they become 0, 1, ...
+
         Raises:
             InputError: If the file holds no world, or is not what was written.
         """
@@ -262,7 +264,12 @@ class World:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"expected a world in {path}, got {error}") from error
         require(world.digest == record.get("digest"), f"the world written to {path}", "another one")
-        return world
+        if world.coordinates is None or "row" not in world.names:
+            return world
+        places, row = world.coordinates.copy(), world.names.index("row")
+        if places[:, row].max() <= 0.0:
+            places[:, row] = np.abs(places[:, row])
+        return dataclasses.replace(world, coordinates=places)
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         found = {

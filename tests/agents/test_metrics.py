@@ -108,6 +108,8 @@ class TestMissedComponents:
         features = single(centred_frame(30, 2))
         features[3, 1] = np.inf
         assert np.isnan(missed_components(features, centred_frame(30, 2))).all()
+        with pytest.raises(InputError, match="expected features of 29 states, got 30"):
+            missed_components(features, centred_frame(29, 2))
 
 
 CONFIG = AgentConfig(encoder=MLP(hidden=(16,)), num_features=8)

@@ -108,6 +108,7 @@ def test_frames_show_the_agent_and_the_task():
             r"expected 2 actions in \{0, 1, 2, 3\}, got \[0 4\]",
         ),
         (lambda: PuddleWorldVectorEnv(3).reset(seed=[1, 2]), "expected 3 seeds, got 2"),
+        (lambda: PuddleWorldVectorEnv(2).reset(seed={5, 6, 7}), "expected 2 seeds, got 3"),
         (lambda: PuddleWorldVectorEnv(2).reset(seed=[1.9, 2]), "seeds that are whole .*, got 1.9"),
         (lambda: PuddleWorldVectorEnv(2).reset(seed=1.5), "seeds that are whole numbers, got 1.5"),
         (lambda: PuddleWorldVectorEnv(2).reset(seed="ab"), "seeds that are whole .*, got 'ab'"),

@@ -106,7 +106,7 @@ def read(
         "solution": solution,
         "factors": Factors(*(arrays[name] for name in Factors._fields)),
         "description": folder.config,
-        "quality": None if quality is None else from_json(Quality, quality),
+        "quality": None if quality is None else Quality.of_json(quality),
     }
 
 

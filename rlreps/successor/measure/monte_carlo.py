@@ -160,7 +160,7 @@ def _lanes(leaf: Array) -> Array:
 
 
 _ROUNDING = 1e-6
-"""Share of a row's visits that rounding may lose; it was at most 2.4e-8."""
+"""Share of a row's visits that rounding may lose, besides that of sums of blocks."""
 
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
 
@@ -238,7 +238,9 @@ class RowSampler(RowEstimator):
                     sums = estimates[0].sum(axis=1, dtype=np.float64)
                     lost = 1.0 - float(sums.min()) / self._row_sum
                     place = f"cells in [0, {self._columns}) of all states"
-                    require(lost < _ROUNDING, place, f"others for {lost:.2g} of a row's visits")
+                    # Every sum of float32 may round the same way.
+                    rounding = _ROUNDING + len(self._sizes[0]) * 2.0**-24
+                    require(lost < rounding, place, f"others for {lost:.2g} of a row's visits")
                 yield RowEstimates(*estimates)
 
     def _tiles(self, cells: np.ndarray) -> Generator[np.ndarray, None, None]:

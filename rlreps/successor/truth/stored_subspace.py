@@ -216,7 +216,7 @@ def decompose_with_progress(
     with progress(title, total=total, unit="rows") as advance:
         watched = WatchedBlocks(matrix, count)
         result = decomposition.decompose(watched if place is None else Products(watched, **place))
-        advance(total - done)  # A matrix of low rank needs fewer reads.
+        advance(max(0, total - done))  # A matrix of low rank needs fewer reads.
     return result
 
 

@@ -125,6 +125,9 @@ def test_tables_and_wrappers_return_what_they_wrap():
     ):
         features = encoder.apply(params_of(encoder) if own is None else own, outside)
         np.testing.assert_array_equal(np.isnan(features).all(axis=1), [True, True, False])
+    wide = AtStates(network, jnp.ones((400, INPUTS.shape[1])))
+    short = jnp.asarray([100, 200, 255], jnp.uint8)
+    assert np.isfinite(wide.apply(params, short)).all()
     extended = WithConstant(network)
     jax.tree.map(np.testing.assert_array_equal, params_of(extended), params)
     features = jax.jit(extended.apply)(params, INPUTS)

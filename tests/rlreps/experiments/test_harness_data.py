@@ -80,7 +80,8 @@ def test_stacked_columns_keep_numbers_and_words_apart():
     frames = [Frame.of([{"d": d, "value": 0.5}]) for d in (1, "all", 2.5, True)]
     stacked = Frame.concat(frames)
     assert stacked["d"].tolist() == [1, "all", 2.5, True]
-    assert [len(stacked.where(d=each)) for each in ("all", 2.5)] == [1, 1]
+    assert [len(stacked.where(d=each)) for each in ("all", 2.5, ["all", 2.5])] == [1, 1, 2]
+    assert stacked.where(d=[1, "all", 2.5]).pivot("value", "value", "d")[2] == [1, 2.5, "all"]
     assert stacked["value"].dtype == np.float64
 
 

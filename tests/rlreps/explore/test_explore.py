@@ -254,6 +254,7 @@ def test_the_page_of_a_fit_shows_how_often_its_data_visited_each_cell(fitted):
     (run,) = contents.described["runs"]
     wanted = np.histogram2d(seen[:, 1], seen[:, 0], 8, ((0, 1), (0, 1)))[0]
     np.testing.assert_array_equal(contents[run["visits"]].reshape(8, 8), wanted)
+    assert contents.described["puddleWorld"] is True
     # It has no updates, and another discount than the store.
     assert (run["label"], run["fitted"]) == ("fit (discount 0.95)", True)
 

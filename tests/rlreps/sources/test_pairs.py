@@ -132,6 +132,12 @@ def test_observations_become_what_encoders_take(states, expected):
     np.testing.assert_allclose(later, np.roll(expected, -1, axis=0)[rows], rtol=1e-6)
 
 
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+def test_a_chain_may_have_any_sparse_format(format):
+    chain = scipy.sparse.csr_array([[0.5, 0.5], [0.0, 1.0]]).asformat(format)
+    assert chain_source(chain).cumulative.tolist() == [[0.5, 1.0], [1.0, 1.0]]
+
+
 REFUSED = {
     "Transitions .*, got dict; Transitions.from_dictionary": lambda: pair_source({}),
     r"discount in \[0, 1\), got 1.0": lambda: pair_source(of_kind(np.arange(3)), discount=1 - 1e-9),
