@@ -352,7 +352,7 @@ def load(
     Raises:
         InputError: As for ``build``, for a damaged file, or a seed or view of a file.
     """
-    if Path(name).suffix == ".npz":
+    if isinstance(name, str | Path) and Path(name).suffix == ".npz":
         require(view is None and seed == 0, f"no seed or view of the file {name}", (seed, view))
         return World.load(name)
     path = cached(str(name), seed, view)
