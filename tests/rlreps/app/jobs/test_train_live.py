@@ -81,7 +81,7 @@ def test_explore_shows_a_run_beside_the_store_that_it_was_measured_against(
     rlreps("explore", toy_store, finished[0], "--out", page)
     assert f'"{finished[0].name}"' in page.read_text(encoding="utf-8")
     said = refused("explore", finished[0], "--out", tmp_path / "other.html")
-    assert said.startswith("expected a store to compare")
+    assert said.startswith(f"expected a store beside {finished[0]}")
 
 
 def test_the_error_of_a_target_is_that_of_its_tasks():
