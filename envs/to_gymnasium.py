@@ -144,8 +144,8 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
             options: not used.
 
         Raises:
-            ArenaError: another number of seeds, a seed that is no whole number, or a
-                ``reset_mask``: copies start again by themselves, after their episodes.
+            ArenaError: the number of seeds is not that of the copies, or a seed is not a whole
+                number. A ``reset_mask`` is refused too, since copies start again by themselves.
         """
         if options and "reset_mask" in options:
             raise ArenaError("expected no reset_mask, since copies reset themselves, got one")

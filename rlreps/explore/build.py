@@ -192,7 +192,7 @@ def _make_page(
         "singularValues": round_numbers(truth.principal.singular_values),
         "totalEnergy": truth.principal.total_energy,
         "noiseFloor": None if truth.error is None else round_numbers(truth.error),
-        "puddleWorld": environment_of(settings) is not None,
+        "puddleWorld": arrays.frames is None and environment_of(settings) is not None,
         "source": {
             "samplingError": source.sampling_error,
             "steps": source.steps,

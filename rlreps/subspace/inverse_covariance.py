@@ -117,7 +117,7 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
       [d, d] symmetric positive semi-definite array.
 
     Raises:
-      InputError: if there are no rows or no features, or features are integers.
+      InputError: if the array of features is empty or holds integers.
     """
     require_array("features as an array [J, d]", features)
     fit = features.ndim == 2 and features.size > 0

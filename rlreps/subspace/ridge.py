@@ -46,8 +46,8 @@ def ridge_by_leave_one_out(
         candidates: Candidates for λ, in units of the largest eigenvalue of ΦᵀΦ.
 
     Raises:
-        InputError: If there are fewer than two rows, without which there is no leave-one-out error,
-            or features and targets have other shapes or are not finite.
+        InputError: If features and targets have other shapes or are not finite. A single row is
+            refused too, since it has no leave-one-out error.
     """
     features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
     shapes = features.shape, targets.shape

@@ -264,12 +264,11 @@ class World:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"expected a world in {path}, got {error}") from error
         require(world.digest == record.get("digest"), f"the world written to {path}", "another one")
-        if world.coordinates is None or "row" not in world.names:
+        rows = np.array([name == "row" for name in world.names])
+        if world.coordinates is None or not rows.any() or world.coordinates[:, rows].max() > 0.0:
             return world
-        places, row = world.coordinates.copy(), world.names.index("row")
-        if places[:, row].max() <= 0.0:
-            places[:, row] = np.abs(places[:, row])
-        return dataclasses.replace(world, coordinates=places)
+        downwards = np.where(rows, np.abs(world.coordinates), world.coordinates)
+        return dataclasses.replace(world, coordinates=downwards)
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         found = {

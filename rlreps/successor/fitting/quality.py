@@ -4,8 +4,8 @@
 share that noise leaves to predict, and ``predictable`` what this share is at least. ``missed`` is
 how much the errors surely exceed those of noise, of a constant or of another fit; ``worse``, those
 of a constant alone. ``horizon_share`` tells how far these returns reach. The other measures do not
-compare returns: ``overfit`` and ``row_sum_error`` compare equations,
-``unvisited`` and ``effective_rows`` count rows.
+compare returns: ``overfit`` and ``row_sum_error`` compare equations, ``unvisited`` and
+``effective_rows`` count rows.
 """
 
 import dataclasses
