@@ -7,6 +7,7 @@ import numpy as np
 
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked
+from rlreps.successor.fitting.episode_checks import describe_late_marks
 from rlreps.successor.fitting.resets import has_resets
 from rlreps.successor.fitting.transition_checks import checked_flags, checked_numbers
 
@@ -45,6 +46,7 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
             if cut is not None or ends.any():
                 cut = np.append(~kept[1:], False) | ends
             _warn_of_lost_rows(ends, terminated)
+            warn_user(describe_late_marks(checked_numbers("observation", observation), ends))
         after = np.concatenate([observation[1:], observation[-1:]])[:rows]
         observation = observation[:rows]
     after = np.asarray(after)

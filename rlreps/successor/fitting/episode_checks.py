@@ -10,12 +10,19 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from rlreps.numerics import rows_equal
+from rlreps.successor.fitting.regressions import (
+    MOST_TESTED_ROWS,
+    mean_share_left,
+    means_of_others,
+    unexplained,
+)
 from rlreps.successor.fitting.resets import (
     FEWEST_COMPARED,
     MOST_COMPARED,
     are_indices,
     errors_of_steps,
     few_coordinates,
+    jump,
     jumps_at_ends,
 )
 
@@ -24,6 +31,12 @@ _MOST_ENVIRONMENTS = 64  # Rows of more environments are not recognised.
 _TURN_ROWS = 1_000  # About so many rows are compared with later rows.
 _IN_ORDER = 0.5  # Rows are in order if at least this share of them goes on in the next row.
 _IN_TURN = 0.8  # k environments take turns if more than this share goes on k rows later.
+_COLUMNS = 16  # So many coordinates, or random signs of indices, are predicted.
+_LEAST_TOLD = 0.1  # Else the k-th row explains at least this share of their variance, ...
+_TOLD_BETWEEN = 0.25  # ... and the next row less than this share of what the k-th row explains.
+_NEARLY = (
+    0.9  # Smallest share of the most that the k-th row explains, since 2k rows later tell too.
+)
 
 # _count_starts: ends of episodes are not marked.
 _FEWEST_STARTS = 10  # Starts are sought if fewer ends are marked; at least so many must be found.
@@ -45,7 +58,7 @@ _TIMES_CHANCE = 5  # The share is also more than so many times that by chance, o
 _MOST_TESTED = 50  # The nearest rows of at most so many ends are sought.
 
 
-def describe_turns(states: Sequence[np.ndarray]) -> str:
+def describe_turns(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
     """Say how many environments' rows take turns, and how to bring them into order."""
     before, after = states
     rows = np.arange(0, len(before) - _MOST_ENVIRONMENTS, max(1, len(before) // _TURN_ROWS))
@@ -53,9 +66,13 @@ def describe_turns(states: Sequence[np.ndarray]) -> str:
     def share(step: int) -> float:
         return float(rows_equal(before[rows + step], after[rows]).mean())
 
-    if len(rows) < FEWEST_COMPARED or share(1) >= _IN_ORDER:
+    if len(rows) < FEWEST_COMPARED:
         return ""
-    count = next((step for step in range(2, _MOST_ENVIRONMENTS + 1) if share(step) > _IN_TURN), 0)
+    if share(1) < _IN_ORDER:
+        steps = range(2, _MOST_ENVIRONMENTS + 1)
+        count = next((step for step in steps if share(step) > _IN_TURN), 0)
+    else:  # Rows lead to the next row's observation if no others were recorded.
+        count = _count_turns(before, ends)
     if not count:
         return ""
     over = len(before) % count
@@ -64,6 +81,42 @@ def describe_turns(states: Sequence[np.ndarray]) -> str:
         f"column.reshape(-1, {count}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
         + (f", without the last {over} rows" if over else "")
     )
+
+
+def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
+    """Count the environments whose observations take turns; 0 if a row follows the row before it.
+
+    If k environments take turns, a row tells the k-th row after it, and nothing of the next row.
+    """
+    seen, rng = seen[: MOST_TESTED_ROWS + _MOST_ENVIRONMENTS], np.random.default_rng(0)
+    if are_indices(seen):
+        states, place = np.unique(seen, return_inverse=True)
+        values = np.sign(rng.normal(size=(len(states), _COLUMNS)))[place]
+    else:
+        values = few_coordinates(seen)[:, :: -(-seen[0].size // _COLUMNS)].astype(np.float64)
+        values = values[:, values.std(axis=0) > 0.0]
+        values = (values - values.mean(axis=0)) / values.std(axis=0)
+
+    def told(rows: np.ndarray, step: int) -> float:
+        """Return the share of the variance of the rows ``step`` later that rows explain."""
+        later = values[rows + step]
+        if are_indices(seen):
+            found = means_of_others(later, later.mean(axis=0), place[rows])
+            return 1.0 - mean_share_left(later, found)
+        columns = np.column_stack([np.ones(len(rows)), values[rows]])
+        return float(1.0 - unexplained(columns, later).mean())
+
+    rows = np.arange(len(seen) - _MOST_ENVIRONMENTS)
+    inner = rows[~ends[rows]]
+    if len(inner) < FEWEST_COMPARED or not values.size:
+        return 0
+    next_row = told(inner, 1)
+    if next_row >= _TOLD_BETWEEN:  # No other row can tell so much more.
+        return 0
+    shares = [told(rows, step) for step in range(2, _MOST_ENVIRONMENTS + 1)]
+    if max(shares) < max(_LEAST_TOLD, next_row / _TOLD_BETWEEN):
+        return 0
+    return 2 + next(step for step, share in enumerate(shares) if share >= _NEARLY * max(shares))
 
 
 def describe_ends(
@@ -86,6 +139,22 @@ def describe_ends(
         )
     else:
         yield from _describe_kinds(states, ends, terminated)
+
+
+def describe_late_marks(seen: np.ndarray, ends: np.ndarray) -> str:
+    """Say that ends [N] seem to mark first rows, if rows lead to the next row's observation.
+
+    The rows before them then jump, and they do not. ``seen`` are observations, [N] or [N + 1, ...].
+    """
+    states, ends = (seen[:-1], seen[1:]), ends[: len(seen) - 1]
+    before = np.append(ends[1:], False) & ~ends
+    others = ~(ends | before)
+    if not jump(states, before, others) or jump(states, ends, others):
+        return ""
+    return (
+        "the rows before those that end episodes go where other rows do not go: if ends mark the "
+        "first rows of episodes, mark the rows before them instead"
+    )
 
 
 def _count_starts(states: Sequence[np.ndarray]) -> int:

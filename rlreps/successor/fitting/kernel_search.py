@@ -18,12 +18,8 @@ from rlreps.successor.fitting.basis import FourierBasis, standardised, whitened
 from rlreps.successor.fitting.config import FitConfig, LeastSquaresFit
 from rlreps.successor.fitting.held_out import Split, squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
-from rlreps.successor.fitting.observation_checks import (
-    MOST_TESTED_ROWS,
-    describe_noise,
-    noise_coordinates,
-    share_left,
-)
+from rlreps.successor.fitting.observation_checks import describe_noise, noise_coordinates
+from rlreps.successor.fitting.regressions import MOST_TESTED_ROWS, share_left
 from rlreps.successor.fitting.transitions import Transitions
 
 _WIDTHS = (1.0, 0.5, 0.25)

@@ -1,30 +1,21 @@
-"""Check whether coordinates of observations are noise; regressions that test records."""
+"""Check whether coordinates of observations are noise."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from rlreps.successor.fitting.actions import ActionBasis
+from rlreps.successor.fitting.regressions import (
+    FEWEST_TESTED_ROWS,
+    MOST_TESTED_ROWS,
+    interactions,
+    unexplained,
+)
 from rlreps.successor.fitting.transitions import Transitions
-
-FEWEST_TESTED_ROWS = 1_000
-"""With fewer rows, a regression tests nothing."""
-MOST_TESTED_ROWS = 10_000
-"""Largest number of rows on which a regression is solved, or tested."""
 
 _MOST_NUMBERS = 2_000  # With more numbers of state and action together, noise is not sought.
 _PREDICTED = 0.1  # State and action explain less than this share of the variance of noise.
 _USEFUL = 0.02  # Noise is kept if another coordinate's error is larger by this share without it.
-
-
-def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return the share of the variance of targets that a regression leaves, [k].
-
-    The variance is the larger of those of the tested ``targets`` [n, k] and of the targets
-    ``before`` of the regression [m, k], since a target may vary in rows of one kind alone.
-    """
-    scale = np.maximum(targets.var(axis=0), before.var(axis=0))
-    return np.asarray(np.square(targets - found).mean(axis=0) / np.maximum(scale, 1e-12))
 
 
 def describe_noise(noise: Sequence[int]) -> str:
@@ -64,25 +55,6 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
         return ()
     worse = left(~noise) > (1.0 + _USEFUL) * whole
     return () if worse[~noise].any() else tuple(np.flatnonzero(noise).tolist())
-
-
-def interactions(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Multiply each column of [n, p] by each column of [n, c], [n, p · c]."""
-    return np.asarray((left[:, :, None] * right[:, None, :]).reshape(len(left), -1))
-
-
-def unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Regress on every other row; return the share of variance left on the others, [k]."""
-    weights = regress(features[::2], targets[::2])
-    return share_left(targets[1::2], features[1::2].astype(np.float64) @ weights, targets[::2])
-
-
-def regress(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the weights of a regression with hardly any penalty."""
-    own = features.astype(np.float64)
-    gram = own.T @ own / len(own)
-    gram[np.diag_indices(len(gram))] += 1e-6
-    return np.linalg.solve(gram, own.T @ targets / len(own))
 
 
 def _standard(states: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ half of the record. If the state is complete, none of them helps to predict the 
 except the action after, which a policy may choose by this observation.
 """
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -12,10 +13,12 @@ import numpy as np
 from rlreps.numerics import hash_rows
 from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.basis import Basis, FourierBasis
-from rlreps.successor.fitting.observation_checks import (
+from rlreps.successor.fitting.regressions import (
     FEWEST_TESTED_ROWS,
     MOST_TESTED_ROWS,
     interactions,
+    mean_share_left,
+    means_of_others,
     regress,
     unexplained,
 )
@@ -33,8 +36,10 @@ def describe_record(data: Transitions, basis: Basis, actions: ActionBasis, seed:
     """
     if copies := _describe_copies(data):
         return copies
-    # The rows before and after are in the same episode.
+    # The rows before and after are in the same episode, unless episodes are short.
     rows = np.flatnonzero(~data.ends[:-2] & ~data.ends[1:-1]) + 1
+    if len(rows) < FEWEST_TESTED_ROWS:
+        rows = np.arange(1, len(data) - 1)
     if len(rows) < FEWEST_TESTED_ROWS:
         return ""
     generator = np.random.default_rng(seed)
@@ -53,6 +58,9 @@ _MORE_THAN_POLICY = 1.5
 """A policy that chooses the action after by the next observation explains a share of the variance
 of actions. The action then explains hardly more of the next observation than this share."""
 _HIDING = 0.25  # Observations may hide a part of the state if state and action leave this error.
+_CHANGED = 0.5  # Vectors change if regressions of both halves leave less than this of the error.
+_REVERSED = 0.4  # They also change if halves add this share of what actions and halves explain.
+_CHANGE = 0.1  # Indices change if halves add this share of what states, actions and halves explain.
 _MEMORY = 0.5  # They do if the row before leaves less than this share of the error.
 
 
@@ -65,7 +73,9 @@ def _describe_neighbours(errors: "_ErrorsOfVectors | _ErrorsOfIndices") -> str:
         found = errors.with_action(1)
         by_policy = 1.0 - errors.of_policy()
         after = found if 1.0 - found / least > _MORE_THAN_POLICY * by_policy else np.inf
-    if own > _HIDING and errors.with_row_before() < _MEMORY * min(own, before):
+    changed = own > _LEFT and errors.halves_differ(own)
+    hiding = min(own, before) > _HIDING and not changed
+    if hiding and errors.with_row_before() < _MEMORY * min(own, before):
         return (
             "the row before a row predicts the next observation better: observations lack a part "
             "of the state, such as speeds; stack two frames, or add what is missing"
@@ -77,7 +87,7 @@ def _describe_neighbours(errors: "_ErrorsOfVectors | _ErrorsOfIndices") -> str:
             "actions are recorded in other rows, or act later; move them, or add the last action "
             "to the observation"
         )
-    if own > _LEFT and errors.with_halves() < errors.changed * own:
+    if changed:
         return (
             "the two halves of the record predict different next observations: the environment, or "
             "what an action means, changed; fit the parts one by one"
@@ -108,10 +118,9 @@ class _ErrorsOfVectors:
     Attributes:
         elsewhere: Actions are in other rows if a neighbour's leaves less than this share of the
             error.
-        changed: The record changes if regressions of its halves leave less than this share.
     """
 
-    elsewhere, changed = 0.75, 0.5
+    elsewhere = 0.75
 
     def __init__(
         self,
@@ -131,7 +140,7 @@ class _ErrorsOfVectors:
         self.moved = moved[:, moves] if moves.any() else np.zeros((len(rows), 1))
         self.features, self.reached = (few.apply(each) for each in states[1:])
         self.actions = {step: actions.weights(data.action[rows + step]) for step in (-1, 0, 1)}
-        self.late = (rows > np.median(rows))[:, None]
+        self.late = rows > np.median(rows)
         self.generator = np.random.default_rng(seed)
 
     def without_action(self) -> float:
@@ -148,10 +157,18 @@ class _ErrorsOfVectors:
             return np.inf
         return self._error(self.actions[0], self.before, self.actions[-1])
 
-    def with_halves(self) -> float:
-        """Predict by state and action, in each half of the record apart."""
-        own = self.actions[0]
-        return self._error(np.column_stack([own * self.late, own * ~self.late]))
+    def halves_differ(self, error: float) -> bool:
+        """Tell whether each half has a regression, or effects of actions, of its own."""
+        own, late = self.actions[0], self.late[:, None]
+        if self._error(np.column_stack([own * late, own * ~late])) < _CHANGED * error:
+            return True
+        both = self._unexplained_by_actions(own)
+        halves, *drawn = (
+            self._unexplained_by_actions(np.column_stack([own * some, own * ~some]))
+            for some in (late, *(self.generator.permutation(late) for _ in range(_PERMUTATIONS)))
+        )
+        whole = float(np.square(self._surprise).sum())
+        return halves < min(drawn) and both - halves > _REVERSED * (whole - halves)
 
     def of_policy(self) -> float:
         """Predict, instead, a feature of the action of the row after by the state reached."""
@@ -165,15 +182,19 @@ class _ErrorsOfVectors:
         followed = unexplained(self.features, own[:, own.std(axis=0) > 0.0])
         if followed.min(initial=1.0) < _FOLLOWED:
             return False
+        return _permutations_explain(self._unexplained_by_actions, own, self.generator.permutation)
+
+    @functools.cached_property
+    def _surprise(self) -> np.ndarray:
+        """What a few features of the state leave of the changes."""
         state = np.column_stack([self.features[:, :_COARSE], self.now])
-        surprise = self.moved - state @ regress(state, self.moved)
-        near = np.column_stack([np.ones(len(own)), self.now[:, :_MOST_COORDINATES]])
+        return np.asarray(self.moved - state @ regress(state, self.moved))
 
-        def left_by(actions: np.ndarray) -> float:
-            pairs = interactions(actions, near)
-            return float(np.square(surprise - pairs @ regress(pairs, surprise)).sum())
-
-        return _permutations_explain(left_by, own, self.generator.permutation)
+    def _unexplained_by_actions(self, actions: np.ndarray) -> float:
+        """Return what actions times a few coordinates leave of the surprise."""
+        near = np.column_stack([np.ones(len(self.now)), self.now[:, :_MOST_COORDINATES]])
+        pairs = interactions(actions, near)
+        return float(np.square(self._surprise - pairs @ regress(pairs, self._surprise)).sum())
 
     def _error(self, multiplied: np.ndarray, *added: np.ndarray) -> float:
         columns = [interactions(self.features, multiplied), self.now, *added]
@@ -199,10 +220,10 @@ _CUMULANTS = 16  # Number of random signs of each index.
 class _ErrorsOfIndices:
     """Errors of means, over other rows of one state and action, of random signs of the next index.
 
-    The methods and attributes are those of ``_ErrorsOfVectors``.
+    The methods and the attribute are those of ``_ErrorsOfVectors``.
     """
 
-    elsewhere, changed = 0.9, 0.75
+    elsewhere = 0.9
 
     def __init__(self, data: Transitions, rows: np.ndarray, generator: np.random.Generator) -> None:
         states, self.reached = np.unique(data.next_observation[rows], return_inverse=True)
@@ -212,10 +233,10 @@ class _ErrorsOfIndices:
         self.signs_after = np.sign(generator.normal(size=(count, _CUMULANTS)))[self.actions[1]]
         self.before, self.state = data.observation[rows - 1], data.observation[rows]
         self.late, self.generator = rows > np.median(rows), generator
-        self.of_state = _means(self.signs, self.signs.mean(axis=0), self.state)
+        self.of_state = means_of_others(self.signs, self.signs.mean(axis=0), self.state)
 
     def without_action(self) -> float:
-        return _share_left(self.signs, self.of_state)
+        return mean_share_left(self.signs, self.of_state)
 
     def with_action(self, step: int) -> float:
         return self._error(self.actions[step])
@@ -223,12 +244,18 @@ class _ErrorsOfIndices:
     def with_row_before(self) -> float:
         return self._error(self.actions[0], self.actions[-1], self.before)
 
-    def with_halves(self) -> float:
-        return self._error(self.actions[0], self.late)
+    def halves_differ(self, error: float) -> bool:
+        """Tell whether halves explain a share that no halves drawn at random explain."""
+        halves = self._error(self.actions[0], self.late)
+        drawn = [
+            self._error(self.actions[0], self.generator.permutation(self.late))
+            for _ in range(_PERMUTATIONS)
+        ]
+        return halves < min(drawn) and error - halves > _CHANGE * (1.0 - halves)
 
     def of_policy(self) -> float:
         signs = self.signs_after
-        return _share_left(signs, _means(signs, signs.mean(axis=0), self.reached))
+        return mean_share_left(signs, means_of_others(signs, signs.mean(axis=0), self.reached))
 
     def actions_are_idle(self) -> bool:
         def left_by(actions: np.ndarray) -> float:
@@ -245,28 +272,13 @@ class _ErrorsOfIndices:
         return _permutations_explain(left_by, self.actions[0], permute)
 
     def _predict(self, *beside: np.ndarray) -> np.ndarray:
-        return _means(self.signs, self.of_state, self.state, *beside)
+        return means_of_others(self.signs, self.of_state, self.state, *beside)
 
     def _error(self, *beside: np.ndarray) -> float:
-        return _share_left(self.signs, self._predict(*beside))
+        return mean_share_left(self.signs, self._predict(*beside))
 
 
-def _means(targets: np.ndarray, prior: np.ndarray, *columns: np.ndarray) -> np.ndarray:
-    """Return the mean over the other rows that agree in all columns; the prior counts as a row."""
-    kinds = np.zeros(len(targets), np.int64)
-    for column in columns:
-        kinds = kinds * (int(column.max()) + 1) + column
-    _, kind, counts = np.unique(kinds, return_inverse=True, return_counts=True)
-    sums = np.stack([np.bincount(kind, each) for each in targets.T], axis=1)
-    return np.asarray((sums[kind] - targets + prior) / counts[kind, None])
-
-
-def _share_left(targets: np.ndarray, found: np.ndarray) -> float:
-    variance = max(float(targets.var(axis=0).mean()), 1e-12)
-    return float(np.square(targets - found).mean() / variance)
-
-
-_PERMUTATIONS = 19  # Number of permutations of the actions.
+_PERMUTATIONS = 19  # Number of permutations of the actions, or of the halves.
 _BY_CHANCE = 3  # Actions tell nothing if more permutations than this explain more than they do.
 
 
@@ -284,7 +296,17 @@ _STRETCHES = 20  # A stretch has as many rows as one of so many equal parts of t
 _SHORTEST_STRETCH = 100  # ... and at least this number of rows.
 _REPEATED = 0.1  # Warn if more than this share of the rows is in stretches that occur twice.
 _MOST_ASKED = 50  # Largest number of such stretches of which different rows are counted.
-_DIFFERENT = 0.25  # If a smaller share of a stretch's rows is different, the world may repeat it.
+_DIFFERENT = (
+    0.25  # If a smaller share of a stretch's rows is different, the world may repeat it ...
+)
+_CHOSEN = 0.05  # ... unless at least this share of them has equal rows followed by other rows.
+
+
+def _follows(rows: np.ndarray) -> bool:
+    """Tell whether few rows of [m] differ, and most equal rows are followed by equal rows."""
+    pairs = np.unique(np.stack([rows[:-1], rows[1:]]), axis=1)
+    different = len(np.unique(pairs[0]))
+    return different < _DIFFERENT * len(rows) and pairs.shape[1] - different < _CHOSEN * len(rows)
 
 
 def _describe_copies(data: Transitions) -> str:
@@ -314,8 +336,7 @@ def _describe_copies(data: Transitions) -> str:
     if share <= _REPEATED:
         return ""
     few = np.random.default_rng(0).permutation(starts)[:_MOST_ASKED]
-    different = [len(np.unique(hashes[start : start + size])) / size for start in few]
-    if np.median(different) < _DIFFERENT:
+    if np.median([_follows(hashes[start : start + size]) for start in few]) > 0.5:
         return ""
     return (
         f"{share:.0%} of the rows are in stretches of {size:,} rows that occur more than once: "

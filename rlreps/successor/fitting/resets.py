@@ -9,12 +9,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlreps.numerics import hash_rows, rows_equal
+
 FEWEST_COMPARED, MOST_COMPARED = 100, 5_000
 """Smallest and largest number of other rows with which rows are compared."""
 
 _RESTARTED = 0.75
 """Least share of the terminations that resets follow. The others may end the record of a copy."""
-_VISITS = 5  # Indices show terminal states if each ends at least so many episodes (mean).
+_VISITS = 5  # Terminal states show if each ends at least so many episodes (mean).
+_BEGIN = 1 / 3  # Else more than this share of the resets go to the record's first observation.
 _LEFT_BY_OTHERS = 0.05  # Other rows may start in this share of the terminal states, at most.
 
 _FEWEST_JUMPS = 3  # Fewer marked rows are not compared with others.
@@ -37,13 +40,15 @@ def find_resets(
     ends = terminated | truncated
     candidates = np.append(False, same & ends[:-1])
     if autoreset is None:
-        others = ~(ends | candidates)
+        ends_jump, autoreset = jumps_at_ends(states, ends, candidates[1:])
         after = candidates & np.append(False, terminated[:-1])
         most = after.sum() >= max(1.0, _RESTARTED * terminated[:-1].sum())
-        # Episodes that all end where the record starts may be rounds that go on there.
-        if most and not (states[0][after] == states[0][0]).all() and not terminated[after].any():
-            autoreset = jump(states, after, others) is not False
-        autoreset = autoreset or jump(states, candidates, others)
+        if autoreset is None and not ends_jump and most and not terminated[after].any():
+            last, begun = (each[after] for each in states)
+            others = states[0][~(ends | candidates)]
+            first = states[0][:1]
+            again = rows_equal(begun, first).mean() > _BEGIN and not rows_equal(last, first).any()
+            autoreset = again or _are_terminal(last, others, first)
     # No reset terminates.
     resets = candidates & ~terminated
     # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
@@ -72,11 +77,19 @@ def has_resets(seen: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -> bo
         return True
     if not are_indices(seen):
         return False
-    last = reached[:-1][terminated[:-1]]
-    few = len(np.unique(last)) * _VISITS <= len(last) > 0
     others = before[~np.append(False, ends[:-1])]
-    # The record's first state is a start, not a terminal state.
-    return few and seen[0] not in last and bool(np.isin(last, others).mean() <= _LEFT_BY_OTHERS)
+    return _are_terminal(reached[:-1][terminated[:-1]], others, seen[:1])
+
+
+def _are_terminal(last: np.ndarray, others: np.ndarray, first: np.ndarray) -> bool:
+    """Tell whether the observations after terminations [m, ...] are those of terminal states.
+
+    They recur, and hardly any ``others`` [n, ...], where other rows start, are equal to them. The
+    record's ``first`` one [1, ...] is a start, not a terminal state.
+    """
+    ends, starts, start = map(hash_rows, (last, others, first))
+    few = len(np.unique(ends)) * _VISITS <= len(ends) > 0
+    return few and start[0] not in ends and bool(np.isin(ends, starts).mean() <= _LEFT_BY_OTHERS)
 
 
 def jumps_at_ends(

@@ -9,13 +9,16 @@ from rlreps.numerics import effective_number
 from rlreps.successor.fitting.basis import FourierBasis
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.nearest_rows import episode_starts
-from rlreps.successor.fitting.observation_checks import (
+from rlreps.successor.fitting.record_checks import few_features
+from rlreps.successor.fitting.regressions import (
     FEWEST_TESTED_ROWS,
     MOST_TESTED_ROWS,
     interactions,
+    means_of_others,
     regress,
+    share_left,
+    unexplained,
 )
-from rlreps.successor.fitting.record_checks import few_features
 
 _FEWEST_REWARDS = 100  # Nothing is compared with fewer rewards far from the median.
 _ROWS_A_FEATURE = 6  # Smallest number of rows for each feature of state and action.
@@ -23,8 +26,11 @@ _MOST_FEATURES = 800  # Largest number of features of state and action.
 _FEWEST_OF_STATE, _MOST_OF_STATE = 10, 40  # Numbers of Fourier features of a state.
 
 _LEFT = 0.1  # Nothing is left to explain if an error is below this share of the variance.
-_OTHER = 0.3  # A better predictor leaves at most this share of the error of another.
+_OTHER = 0.3  # A better predictor leaves at most this share of the error of another, or ...
+# ... explains more than _LEFT, of which the other explains at most this share.
 _EXPLAINED = 0.2  # A better predictor explains at least this share of the variance.
+
+_PERMUTATIONS = 19  # Rewards tell nothing if one of so many permutations is predicted better.
 
 _FEWEST_FIRST = 10  # First rows are compared in at least so many episodes.
 _LATE = 10  # Late rewards leave more than so many times the error of other rows.
@@ -45,7 +51,7 @@ def describe_arriving(solution: LeastSquares, rewards: np.ndarray) -> str:
 
 
 def describe_shifted(solution: LeastSquares, rewards: np.ndarray) -> str:
-    """Say whether rewards [N] seem to be those of the rows before or after; "" otherwise.
+    """Say whether rewards [N] seem to be those of the rows before, after, or any; "" otherwise.
 
     Rewards that are late may be functions of the state, but those of the first rows belong to the
     episode before.
@@ -55,44 +61,59 @@ def describe_shifted(solution: LeastSquares, rewards: np.ndarray) -> str:
     own, own_first = regressions.errors()
     (before, before_first), (after, _) = regressions.errors(-1), regressions.errors(1)
     late = own_first > max(_LATE * own, _WRONG) and before_first < own_first / _LATE
-    if not late and (own < _LEFT or min(before, after) > min(_OTHER * own, 1.0 - _EXPLAINED)):
-        return ""
-    name = "before" if late or before < after else "after"
-    return (
-        f"the rewards seem to be those of the rows {name}: a reward belongs to the row whose "
-        "action it follows"
-    )
+    name, other = ("before", before) if late or before < after else ("after", after)
+    better = other < min(_OTHER * own, 1.0 - _EXPLAINED)
+    alone = 1.0 - other > max(_LEFT, (1.0 - own) / _OTHER)
+    if late or (own > _LEFT and (better or alone)):
+        return (
+            f"the rewards seem to be those of the rows {name}: a reward belongs to the row whose "
+            "action it follows"
+        )
+    if own > _LEFT and regressions.are_unrelated():
+        return (
+            "states and actions tell nothing measurable of the rewards: they belong to other rows, "
+            "or are noise, so that no policy is better than another"
+        )
+    return ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Regressions:
-    """Linear regressions of rewards on features of rows, or of states alone.
+    """Regressions of rewards on state, action and next state of rows, or on states alone.
+
+    They are linear in features of vectors. For indices, they are means over other rows.
 
     Attributes:
         solution: The fit.
         rewards: The reward that was given with each row, [N].
-        features: Features of states.
+        features: Features of vectors; None for indices.
         inner: Rows of the regression and of its test, which have rows of the episode beside them.
         first: First rows of episodes.
     """
 
     solution: LeastSquares
     rewards: np.ndarray
-    features: Callable[[np.ndarray], np.ndarray]
+    features: Callable[[np.ndarray], np.ndarray] | None
     inner: np.ndarray
     first: np.ndarray
 
     @classmethod
     def of(cls, solution: LeastSquares, rewards: np.ndarray) -> "_Regressions | None":
         """Draw rows; return None if rows, rewards or features are too few."""
-        starts = episode_starts(solution.recorded)
+        recorded = solution.recorded
+        starts = episode_starts(recorded)
         rng = np.random.default_rng(0)
-        inner = rng.permutation(1 + np.flatnonzero(~(starts[1:-1] | starts[2:])))[:MOST_TESTED_ROWS]
+        inner = 1 + np.flatnonzero(~(starts[1:-1] | starts[2:]))
+        if len(inner) < FEWEST_TESTED_ROWS:  # Episodes are short.
+            inner = np.arange(1, len(rewards) - 1)
+        inner = rng.permutation(inner)[:MOST_TESTED_ROWS]
         first = rng.permutation(1 + np.flatnonzero(starts[1:-1]))[:MOST_TESTED_ROWS]
         apart = rewards - np.median(rewards)
         if len(inner) < FEWEST_TESTED_ROWS or effective_number(apart) < _FEWEST_REWARDS:
             return None
-        features = _features_of_states(solution, inner)
+        if solution.basis.num_states is not None:
+            return cls(solution, rewards, None, inner, first)
+        features = _features_of_vectors(solution, inner)
         return features and cls(solution, rewards, features, inner, first)
 
     def errors(self, step: int = 0, alone: bool = False) -> tuple[float, float]:
@@ -102,17 +123,45 @@ class _Regressions:
             Mean squared errors over the variance, in rows left out of the regression and in first
             rows (if they are many).
         """
-        fitted, left_out = self.inner[::2], self.inner[1::2]
-        first = self.first if len(self.first) >= _FEWEST_FIRST else left_out
-        weights = regress(self._columns(fitted + step, alone), self.rewards[fitted])
-        inside, at_first = (
-            np.square(self.rewards[rows] - self._columns(rows + step, alone) @ weights).mean()
-            for rows in (left_out, first)
-        )
-        return float(inside / self.rewards.var()), float(at_first / self.rewards.var())
+        # What belongs to rows before may follow from terminal states, which only first rows show.
+        inside, first = self.inner, self.first if len(self.first) >= _FEWEST_FIRST else self.inner
+        rows = np.concatenate([inside, first])
+        rewards = self.rewards[rows]
+        fitted, at_first = np.arange(len(rows)) % 2 == 0, np.arange(len(rows)) >= len(inside)
+        if self.features is None:
+            columns = self._numbers(rows + step, alone)
+            found = means_of_others(rewards[:, None], rewards.mean(keepdims=True), *columns)[:, 0]
+        else:
+            features = self._columns(rows + step, alone)
+            found = features @ regress(features[fitted], rewards[fitted])
+        squares = np.square(rewards - found) / self.rewards.var()
+        tested = ~fitted
+        return tuple(float(squares[tested & part].mean()) for part in (~at_first, at_first))
+
+    def are_unrelated(self) -> bool:
+        """Tell whether rows predict their own rewards no better than permuted ones."""
+        rng = np.random.default_rng(0)
+        own = self.rewards[self.inner]
+        drawn = [rng.permutation(own) for _ in range(_PERMUTATIONS)]
+        targets = np.stack([own, *drawn], axis=1)
+        if self.features is None:
+            columns = self._numbers(self.inner, False)
+            left = share_left(
+                targets, means_of_others(targets, targets.mean(axis=0), *columns), targets
+            )
+        else:
+            left = unexplained(self._columns(self.inner, False), targets)
+        return bool(left[0] > left[1:].min())
+
+    def _numbers(self, rows: np.ndarray, alone: bool) -> list[np.ndarray]:
+        """Return state, action and next state, or the state, of indices."""
+        recorded = self.solution.recorded
+        columns = [recorded.observation, recorded.action, recorded.next_observation]
+        return [column[rows] for column in columns[: 1 if alone else None]]
 
     def _columns(self, rows: np.ndarray, alone: bool) -> np.ndarray:
         """Return features of state and action together and of the next state, or of the state."""
+        assert self.features is not None
         recorded = self.solution.recorded
         states = self.features(recorded.observation[rows])
         if alone:
@@ -121,19 +170,16 @@ class _Regressions:
         return np.column_stack([pairs, self.features(recorded.next_observation[rows])])
 
 
-def _features_of_states(
+def _features_of_vectors(
     solution: LeastSquares, rows: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray] | None:
     """Return features of states, as many as the rows allow; None if these are too few."""
     basis = solution.basis
     most = min(_MOST_FEATURES, len(rows) // _ROWS_A_FEATURE) // solution.actions.size
-    if isinstance(basis, FourierBasis) and most >= _FEWEST_OF_STATE:
-        count = min(_MOST_OF_STATE, most)
-        few, axes = few_features(basis, solution.recorded.observation[rows], count, 0)
-        return lambda states: np.column_stack(
-            [few.apply(states), states.reshape(len(states), -1) @ axes]
-        )
-    if (basis.num_states or np.inf) <= most:
-        one_hot = np.eye(basis.num_features)
-        return lambda states: np.asarray(one_hot[states])
-    return None
+    if not isinstance(basis, FourierBasis) or most < _FEWEST_OF_STATE:
+        return None
+    count = min(_MOST_OF_STATE, most)
+    few, axes = few_features(basis, solution.recorded.observation[rows], count, 0)
+    return lambda states: np.column_stack(
+        [few.apply(states), states.reshape(len(states), -1) @ axes]
+    )

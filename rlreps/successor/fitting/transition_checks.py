@@ -86,8 +86,6 @@ def _ends_checked(
     rows = len(states[0])
     terminated = checked_flags("terminated", given["terminated"], rows)
     if given["truncated"] is None:
-        if turns := describe_turns(states):
-            warn_user(turns)
         truncated = np.append(~same, True) & ~terminated
     else:
         cut = checked_flags("truncated", given["truncated"], rows)
@@ -105,9 +103,10 @@ def _ends_checked(
             )
             raise InputError(
                 "expected each row of an episode to start where the row before ended, got a "
-                f"jump after row {jumps[0]} of {rows}: {describe_turns(states) or marks}"
+                f"jump after row {jumps[0]} of {rows}: {describe_turns(states, cut) or marks}"
             )
         truncated[-1] = not terminated[-1]
+    warn_user(describe_turns(states, terminated | truncated))
     return terminated, truncated
 
 

@@ -74,9 +74,11 @@ class Transitions:
         autoreset: Whether to leave out rows in which a vector environment of Gymnasium starts an
             episode (next-step autoreset), in the state in which the row before ended one: True
             after any end of an episode, False nowhere. None leaves them out if they go where no
-            other rows go. Where the record does not show where they go, None leaves them out if
-            three quarters of the terminations have one, none of them terminates, and not all of
-            them start where the record starts. False afterwards, since none are left.
+            other rows go. Where the record does not show where they go, and rows that end episodes
+            do not go where no others go, None leaves them out if three quarters of the terminations
+            have one, none of them terminates, and either hardly any other rows start where they
+            start, in a few states that recur, or a third of them go to the record's first
+            observation, in which none starts. False afterwards, since none are left.
         kept: Which of the rows that were given are left, [N]. ``rewards[transitions.kept]`` are the
             rewards of the rows.
 

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlreps.errors import FitWarning, InputError
+from rlreps.errors import FitWarning, InputError, recorded_warnings
 from rlreps.successor.fitting.transitions import Transitions, as_transitions
 
 NAMES = ("observation", "action", "next_observation", "terminated", "truncated")
@@ -57,6 +57,28 @@ def lake(resets):
             rows.append((after, action, 4, False, False))
         place = 4 if over else after
     return dict(zip(NAMES, map(np.array, zip(*rows, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize("resets", ["next-step", "same-step"])
+def test_resets_show_by_the_first_observation_if_no_row_is_predicted(resets):
+    # Pictures of eight random pixels, of which the first four tell an episode's time.
+    rng = np.random.default_rng(0)
+    rows, state = [], np.zeros(8)
+    while len(rows) < 2_000:
+        after = np.append(state[:4], rng.integers(2, size=4))
+        after[:4] = (after[:4] + rng.integers(2, size=4)) % 2
+        over = after[:2].sum() == 2 and rng.random() < 0.5
+        begin = over and resets == "same-step"
+        rows.append((state, 0, np.zeros(8) if begin else after, over, False))
+        if over and resets == "next-step":
+            rows.append((after, 1, np.zeros(8), False, False))
+        state = np.zeros(8) if over else after
+    columns = dict(zip(NAMES, map(np.array, zip(*rows, strict=True)), strict=True))
+    if resets == "same-step":
+        assert len(Transitions(**columns)) == len(rows)
+    else:
+        with pytest.warns(FitWarning, match="rows start in the state in which the row before"):
+            assert len(Transitions(**columns)) == len(rows) - columns["terminated"][:-1].sum()
 
 
 @pytest.mark.parametrize("seen", [dict, counted])
@@ -196,6 +218,42 @@ def test_rows_of_environments_that_take_turns_are_told():
     )
 
 
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize("copies", [1, 4])
+def test_turns_are_told_if_no_next_observations_were_recorded(copies, indices):
+    # Walks on a line of 30 places in episodes of 25 rows, at other times in each copy.
+    rng = np.random.default_rng(0)
+    moves = rng.choice([-1, 1], size=(copies, 1_000 // copies))
+    ends = (np.arange(moves.shape[1]) + 7 * np.arange(copies)[:, None]) % 25 == 0
+    places = np.zeros_like(moves)
+    for time in range(1, moves.shape[1]):
+        start = rng.integers(30, size=copies)
+        moved = np.clip(places[:, time - 1] + moves[:, time], 0, 29)
+        places[:, time] = np.where(ends[:, time - 1], start, moved)
+    seen, over = places.T.reshape(-1), ends.T.reshape(-1)
+    states = seen if indices else seen[:, None] + 0.1 * rng.normal(size=(len(seen), 1))
+    data = {"observations": states, "actions": moves.T.reshape(-1) // 2 + 1, "timeouts": over}
+    with recorded_warnings() as said:
+        Transitions.from_dictionary(data)
+    assert any(f"rows of {copies} environments take turns" in each for each in said) == (copies > 1)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize("late", [0, 1])
+def test_ends_that_mark_first_rows_are_told(late, indices):
+    # A walk of 20 rows from about 0, of steps up to 1.
+    rng = np.random.default_rng(0)
+    steps = np.concatenate([rng.uniform(size=(100, 1)), rng.uniform(size=(100, 19))], axis=1)
+    seen = np.cumsum(steps, axis=1).reshape(-1, 1)
+    states = np.round(2.0 * seen[:, 0]).astype(int) if indices else seen
+    ends = np.arange(2_000) % 20 == (19 + late) % 20
+    ends[0] = False
+    data = {"observations": states, "actions": np.arange(2_000) % 2, "timeouts": ends}
+    with recorded_warnings() as said:
+        Transitions.from_dictionary(data)
+    assert any("if ends mark the first rows" in each for each in said) == bool(late)
+
+
 class Line(gymnasium.Env):
     """Six places; the last one terminates, and with a number the step of this number is a cut."""
 
@@ -250,9 +308,8 @@ def test_autoreset_says_whether_such_rows_are_left_out(tmp_path):
     reached = np.roll(seen, -1)
     names = ("observation", "action", "next_observation", "terminated", "truncated")
     tour = dict(zip(names, (seen, seen % 2, reached, np.isin(reached, (0, 3))), strict=False))
-    with pytest.warns(FitWarning, match="33 of 102 rows .* autoreset=False keeps them"):
-        assert len(Transitions(**tour)) == 69
-    kept = Transitions(**tour, autoreset=False)
+    assert len(Transitions(**tour, autoreset=True)) == 69
+    kept = Transitions(**tour)
     path = kept.to_npz(tmp_path / "tour.npz")
     assert len(kept) == len(Transitions.from_dictionary(np.load(path))) == 102
     # Here, resets make moves that other rows make as well.

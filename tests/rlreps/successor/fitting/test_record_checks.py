@@ -52,12 +52,12 @@ def record(states, actions, every=50):
     )
 
 
-def describe(data):
+def describe(data, actions=2):
     vectors = data.num_states is None
     basis = (
         FourierBasis.of(data.observation, 50, 1.0, 0) if vectors else UnitVectors(data.num_states)
     )
-    return describe_record(data, basis, ActionBasis(2), 0)
+    return describe_record(data, basis, ActionBasis(actions), 0)
 
 
 @pytest.mark.parametrize("world", [ring, mass])
@@ -121,6 +121,54 @@ def test_actions_that_follow_from_the_state_are_not_judged():
     data = record(states, states[:-1] @ np.float32([[-0.5], [-0.8]]))
     basis = FourierBasis.of(data.observation, 50, 1.0, 0)
     assert describe_record(data, basis, Observed.of(data).actions, 0) == ""
+
+
+def test_a_noisy_world_that_changes_is_told_and_one_that_does_not_is_not():
+    # Actions go their way half of the time, and change places half way.
+    rng = np.random.default_rng(0)
+    actions = rng.integers(4, size=3 * ROWS)
+    for turned in (False, True):
+        meant = np.where(
+            np.arange(len(actions)) > len(actions) // 2, (actions + turned) % 4, actions
+        )
+        taken = np.where(rng.random(len(actions)) < 0.5, meant, rng.integers(4, size=len(actions)))
+        states = np.cumsum(np.append(0, np.array([1, -1, 5, -5])[taken])) % 30
+        assert ("two halves" in describe(record(states, actions), 4)) == turned
+
+
+def test_actions_of_small_effect_that_change_are_told_and_a_changing_policy_is_not():
+    # Three forces on a mass whose place springs back, beside noise; a policy that learns to push.
+    rng = np.random.default_rng(0)
+    late = np.arange(2 * ROWS) >= ROWS
+    for turned in (False, True):
+        actions = rng.integers(3, size=2 * ROWS)
+        if not turned:
+            actions = np.where(late & (rng.random(2 * ROWS) < 0.5), 2, actions)
+        meant, states = np.where(late, (actions + turned) % 3, actions), [np.zeros(2)]
+        for force in meant - 1:
+            place, speed = states[-1]
+            speed = 0.9 * speed - 0.1 * np.sin(place) + 0.05 * force + 0.05 * rng.normal()
+            states.append(np.array([place + 0.1 * speed, speed]))
+        told = describe(record(np.array(states, np.float32), actions), 3)
+        assert ("two halves" in told) == turned
+
+
+def test_few_rows_in_an_episode_do_not_hide_shuffled_actions():
+    states, actions = ring()
+    for order, told in (
+        (np.arange(ROWS), ""),
+        (np.random.default_rng(0).permutation(ROWS), "tell"),
+    ):
+        assert told in describe(record(states, actions[order], every=2))
+
+
+def test_a_stretch_that_chance_cannot_repeat_is_a_copy_in_a_small_world():
+    once = record(*ring())
+    columns = ("observation", "action", "next_observation", "terminated", "truncated")
+    twice = {name: np.concatenate([getattr(once, name)] * 2) for name in columns}
+    assert describe(dataclasses.replace(once, **twice)).startswith("100% of the rows")
+    cycle = np.arange(ROWS + 1) % 12  # A policy that walks round and round.
+    assert describe(record(cycle, np.zeros(ROWS, int))) == ""
 
 
 def test_nothing_is_said_of_few_rows_with_many_actions():

@@ -1,0 +1,449 @@
+"""Plant mistakes of recording in sound records, and count which of them the fit names.
+
+    python scripts/record_defects.py
+
+Every record is fitted with the defaults, and its rewards are given as a task. Worlds at the end of
+the tables were kept aside: no check was changed after they were tried. The extra ``problems`` has
+the environments. ``docs/results/record-defects.md`` has the tables.
+"""
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
+
+from rlreps.errors import InputError, recorded_warnings
+from rlreps.experiments.ours.problems import PROBLEMS, Recorded
+from rlreps.report.table import Table
+from rlreps.successor import Transitions, fit
+
+STEPS = 10_000
+SEEDS = 2
+ENVIRONMENTS = 4
+"""Number of environments whose rows take turns."""
+FEWEST = 20
+"""A defect of ends is planted if at least so many ends have it."""
+FEWEST_REWARDS = 100
+"""A defect of rewards is planted if at least so many differ from the median."""
+
+Array = npt.NDArray[Any]
+Step = Callable[[Array, Any, np.random.Generator], tuple[Array, float, bool]]
+
+
+# --- Worlds ---------------------------------------------------------------------------------------
+
+
+class Small(gymnasium.Env[Any, Any]):
+    """A small environment: a start, a step (state, action, generator) → (state, reward, ended)."""
+
+    def __init__(self, seen: Any, actions: Any, start: Callable[..., Any], step: Step) -> None:
+        self.observation_space, self.action_space = seen, actions
+        self.start, self.transition = start, step
+        self.state: Any = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = self.start(self.np_random)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.state, reward, ended = self.transition(self.state, action, self.np_random)
+        return self._seen(), float(reward), bool(ended), False, {}
+
+    def _seen(self) -> Any:
+        discrete = isinstance(self.observation_space, spaces.Discrete)
+        return int(self.state) if discrete else np.asarray(self.state, np.float32)
+
+
+def vectors(count: int) -> spaces.Box:
+    """Return the space of vectors of ``count`` numbers."""
+    return spaces.Box(-np.inf, np.inf, (count,))
+
+
+def sell(stock: Any, order: Any, rng: np.random.Generator) -> tuple[Any, float, bool]:
+    """Order goods, sell what is asked for, and pay for what is stored."""
+    held = min(20, int(stock) + 2 * int(order))
+    sold = min(held, int(rng.poisson(3.0)))
+    return held - sold, sold - 0.1 * held - 0.3 * int(order), False
+
+
+def teleport(place: Any, way: Any, rng: np.random.Generator) -> tuple[Any, float, bool]:
+    """Walk on 8 x 8 cells in which two cells lead elsewhere; the last cell ends the episode."""
+    row, column = divmod(int(place), 8)
+    moves = ((-1, 0), (0, 1), (1, 0), (0, -1))
+    down, right = moves[int(way) if rng.random() < 0.9 else rng.integers(4)]
+    reached = 8 * int(np.clip(row + down, 0, 7)) + int(np.clip(column + right, 0, 7))
+    reached = {27: 5, 44: 50}.get(reached, reached)
+    return reached, float(reached == 63), reached == 63
+
+
+def fill(levels: Array, pumped: Any, rng: np.random.Generator) -> tuple[Array, float, bool]:
+    """Pump water into the upper of two tanks, which drains into the lower one."""
+    upper, lower = levels
+    drained = 0.3 * np.sqrt(upper), 0.25 * np.sqrt(lower)
+    upper = np.clip(upper + 0.4 * float(np.ravel(pumped)[0]) - drained[0], 0.0, 4.0)
+    lower = np.clip(lower + drained[0] - drained[1] + 0.02 * rng.normal(), 0.0, 4.0)
+    return np.array([upper, lower]), -abs(lower - 2.0), False
+
+
+def serve(queues: Array, served: Any, rng: np.random.Generator) -> tuple[Array, float, bool]:
+    """Serve one of three queues, at which customers arrive; a queue of 15 ends the episode."""
+    queues = queues + rng.poisson((0.3, 0.5, 0.7))
+    queues[int(served)] = max(0.0, queues[int(served)] - 2.0)
+    return queues, -float(queues.sum()), bool(queues.max() >= 15.0)
+
+
+def sail(boat: Array, thrust: Any, rng: np.random.Generator) -> tuple[Array, float, bool]:
+    """Push a boat (x, y, speeds) in a current; the shore at x = 1 ends the episode."""
+    pushes = ((0.0, 0.0), (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
+    speed = 0.9 * boat[2:] + 0.02 * np.array(pushes[int(thrust)]) + (0.002, 0.0)
+    place = boat[:2] + speed
+    speed[1] = -speed[1] if abs(place[1]) > 1.0 else speed[1]
+    place = np.array([max(place[0], -1.0), np.clip(place[1], -1.0, 1.0)])
+    return np.concatenate([place, speed]), float(place[0] >= 1.0), bool(place[0] >= 1.0)
+
+
+def small(limit: int, *parts: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
+    """Return a function that makes a small environment with a time limit."""
+    return lambda: TimeLimit(Small(*parts), limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """A world to record.
+
+    Attributes:
+        make: Makes the environment.
+        discount: γ.
+        speeds: Coordinates without which the state is incomplete; empty if there are none.
+        policy: What takes the steps; None takes random ones.
+    """
+
+    make: Callable[[], gymnasium.Env[Any, Any]]
+    discount: float = 0.99
+    speeds: tuple[int, ...] = ()
+    policy: Any = None
+
+
+def known(name: str, speeds: tuple[int, ...] = ()) -> World:
+    """Return a world of the experiment ``defaults``."""
+    problem = PROBLEMS[name]
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return problem.record().env
+
+    return World(make, problem.discount, speeds, problem.policy)
+
+
+WORLDS: Mapping[str, World] = {
+    "FrozenLake 8x8": known("FrozenLake 8x8"),
+    "CliffWalking": known("CliffWalking"),
+    "Taxi": known("Taxi"),
+    "Blackjack": known("Blackjack"),
+    "CartPole": known("CartPole", (1, 3)),
+    "Pendulum": known("Pendulum", (2,)),
+    "Acrobot": known("Acrobot", (4, 5)),
+    "MountainCar": known("MountainCar", (1,)),
+    "LunarLander": known("LunarLander", (2, 3, 5)),
+    "MiniGrid Empty": known("MiniGrid Empty"),
+    "CartPole, log": known("CartPole, log", (1, 3)),
+    "Pendulum, log": known("Pendulum, log", (2,)),
+    "stock (aside)": World(
+        small(200, spaces.Discrete(21), spaces.Discrete(5), lambda rng: 10, sell), 0.95
+    ),
+    "teleports (aside)": World(
+        small(100, spaces.Discrete(64), spaces.Discrete(4), lambda rng: rng.integers(8), teleport),
+        0.95,
+    ),
+    "tanks (aside)": World(
+        small(150, vectors(2), spaces.Box(0.0, 1.0, (1,)), lambda r: r.uniform(0.5, 3.5, 2), fill),
+        0.95,
+    ),
+    "queues (aside)": World(
+        small(200, vectors(3), spaces.Discrete(3), lambda rng: np.zeros(3), serve), 0.95
+    ),
+    "boat (aside)": World(
+        small(
+            300,
+            vectors(4),
+            spaces.Discrete(5),
+            lambda rng: np.append(rng.uniform(-0.5, 0.5, 2), (0.0, 0.0)),
+            sail,
+        ),
+        0.97,
+        (2, 3),
+    ),
+}
+
+
+# --- Records --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Columns as a user has them, N rows each. ``reached`` None takes the following rows."""
+
+    seen: Array
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    reached: Array | None
+    num_actions: int | None
+
+    @property
+    def ends(self) -> Array:
+        """Tell whether a row is the last of its episode, [N]."""
+        return np.asarray(self.terminated | self.truncated)
+
+    def but(self, **columns: Any) -> "Record":
+        """Return the record with other columns."""
+        return dataclasses.replace(self, **columns)
+
+    def at(self, rows: Array) -> "Record":
+        """Return the record of some rows, in their order."""
+        names = ("seen", "action", "reward", "terminated", "truncated", "reached")
+        return self.but(**{name: getattr(self, name)[rows] for name in names})
+
+
+def record(world: World, seed: int) -> Record:
+    """Record ``STEPS`` steps."""
+    with contextlib.closing(Recorded(world.make())) as environment:
+        data = Transitions.collect(environment, steps=STEPS, policy=world.policy, seed=seed)
+        columns = data.observation, data.action, np.array(environment.rewards)
+    flags = data.terminated, data.truncated
+    return Record(*columns, *flags, data.next_observation, data.num_actions)
+
+
+def say(given: Record, discount: float) -> str:
+    """Read and fit a record, and give its rewards as a task; return what was said."""
+    error = ""
+    with recorded_warnings() as said:
+        try:
+            columns = {
+                "observations": given.seen,
+                "actions": given.action,
+                "terminals": given.terminated,
+                "timeouts": given.truncated,
+                "num_actions": given.num_actions,
+                "next_observations": given.reached,
+            }
+            known = {name: value for name, value in columns.items() if value is not None}
+            data = Transitions.from_dictionary(known)
+            rep = fit(data, discount=discount)
+            rep.task(data.next_observation, given.reward[data.kept])
+        except InputError as refused:
+            error = str(refused)
+    return " | ".join([*said, error])
+
+
+# --- Defects --------------------------------------------------------------------------------------
+
+
+def moved(name: str, rows: Callable[[np.random.Generator], Array]) -> Callable[..., Record | None]:
+    """Return a defect that takes a column from other rows; few different rewards have none."""
+
+    def plant(given: Record, rng: np.random.Generator) -> Record | None:
+        if name == "reward" and (given.reward != np.median(given.reward)).sum() < FEWEST_REWARDS:
+            return None
+        return given.but(**{name: getattr(given, name)[rows(rng)]})
+
+    return plant
+
+
+def late(_: np.random.Generator) -> Array:
+    """Take the row before each row."""
+    return np.arange(STEPS) - 1
+
+
+def early(_: np.random.Generator) -> Array:
+    """Take the row after each row."""
+    return (np.arange(STEPS) + 1) % STEPS
+
+
+def other(rng: np.random.Generator) -> Array:
+    """Take rows in any order."""
+    return rng.permutation(STEPS)
+
+
+def in_other_units(given: Record, _: np.random.Generator) -> Record | None:
+    """Join a record to one whose observations are in other units."""
+    if given.seen.ndim == 1:
+        return None
+    half = STEPS // 2
+    cut = given.truncated.copy()
+    cut[half - 1] |= not given.terminated[half - 1]
+    scale = np.where(np.arange(STEPS) < half, 1.0, 2.0)[:, None]
+    return given.but(seen=given.seen * scale, reached=given.reached * scale, truncated=cut)
+
+
+def changed_halfway(given: Record, _: np.random.Generator) -> Record:
+    """Change what actions mean in the second half of the record."""
+    half, action = STEPS // 2, given.action.copy()
+    changed = -action if given.num_actions is None else (action + 1) % given.num_actions
+    action[half:] = changed[half:]
+    return given.but(action=action)
+
+
+def in_turn(given: Record, _: np.random.Generator) -> Record:
+    """Let the rows of several environments take turns, of which no next observations are kept."""
+    rows = np.arange(STEPS).reshape(ENVIRONMENTS, -1)
+    cut = given.truncated.copy()
+    cut[rows[:, -1]] |= ~given.terminated[rows[:, -1]]
+    return given.but(truncated=cut).at(rows.T.ravel()).but(reached=None)
+
+
+def twice(given: Record, _: np.random.Generator) -> Record:
+    """Join two copies of the first half of the record."""
+    half = given.at(np.arange(STEPS // 2))
+    half.truncated[-1] = not half.terminated[-1]
+    return half.at(np.tile(np.arange(STEPS // 2), 2))
+
+
+def next_starts(given: Record) -> Array:
+    """Return the next row's observation for each row, the last row's own at its end, [N, ...]."""
+    return np.append(given.seen[1:], given.reached[-1:], axis=0)
+
+
+def with_resets(given: Record, rng: np.random.Generator) -> Record | None:
+    """Keep the rows in which a vector environment starts its next episode."""
+    ends = np.flatnonzero(given.ends[:-1])
+    if len(ends) < FEWEST:
+        return None
+    rows = np.insert(np.arange(STEPS), ends + 1, ends)
+    reset = np.append(False, rows[1:] == rows[:-1])
+    found, after = given.at(rows), next_starts(given)[rows]
+    wide = reset.reshape(-1, *[1] * (given.seen.ndim - 1))
+    return found.but(
+        seen=np.where(wide, found.reached, found.seen),
+        reached=np.where(wide, after, found.reached),
+        action=np.where(
+            reset.reshape(-1, *[1] * (given.action.ndim - 1)),
+            given.action[rng.integers(STEPS, size=len(rows))],
+            found.action,
+        ),
+        reward=np.where(reset, 0.0, found.reward),
+        terminated=found.terminated & ~reset,
+        truncated=found.truncated & ~reset,
+    )
+
+
+def without(given: Record, _: np.random.Generator, speeds: tuple[int, ...]) -> Record | None:
+    """Hide the speeds."""
+    if not speeds:
+        return None
+    kept = [index for index in range(given.seen.shape[1]) if index not in speeds]
+    return given.but(seen=given.seen[:, kept], reached=given.reached[:, kept])
+
+
+def ends_as(name: str) -> Callable[..., Record | None]:
+    """Return a defect that marks all ends as terminations, or as cuts."""
+    other = {"terminated": "truncated", "truncated": "terminated"}[name]
+
+    def plant(given: Record, _: np.random.Generator) -> Record | None:
+        if getattr(given, other).sum() < FEWEST:
+            return None
+        return given.but(**{name: given.ends, other: np.zeros(STEPS, np.bool_)})
+
+    return plant
+
+
+def ending(change: Callable[[Record], Record]) -> Callable[..., Record | None]:
+    """Return a defect of records with many ends."""
+    return lambda given, _: change(given) if given.ends.sum() >= FEWEST else None
+
+
+NEVER = np.zeros(STEPS, np.bool_)
+OTHER_ROWS = "the actions tell nothing", "predicts the next observation better than the row's own"
+REWARDS = ("rewards seem to be those of the rows",)
+UNMARKED = "ends are not marked", "go to the first observation of the next episode"
+
+DEFECTS: Mapping[str, tuple[tuple[str, ...], Callable[..., Record | None]]] = {
+    "actions one row late": (OTHER_ROWS, moved("action", late)),
+    "actions one row early": (OTHER_ROWS, moved("action", early)),
+    "actions of other rows": (OTHER_ROWS, moved("action", other)),
+    "actions change their meaning halfway": (("the two halves of the record",), changed_halfway),
+    "rewards one row late": (REWARDS, moved("reward", late)),
+    "rewards one row early": (REWARDS, moved("reward", early)),
+    "rewards of other rows": (
+        ("nothing measurable of the rewards",),
+        moved("reward", other),
+    ),
+    "speeds hidden": (("observations lack a part of the state",), without),
+    "observations in other units halfway": (("the two halves of the record",), in_other_units),
+    "ends not marked": (
+        UNMARKED,
+        ending(lambda r: r.but(terminated=NEVER, truncated=NEVER, reached=None)),
+    ),
+    "ends mark first rows": (
+        ("if ends mark the first rows",),
+        ending(
+            lambda r: r.but(
+                terminated=np.roll(r.terminated, 1), truncated=np.roll(r.truncated, 1), reached=None
+            )
+        ),
+    ),
+    "last observations lost": (UNMARKED, ending(lambda r: r.but(reached=next_starts(r)))),
+    "rows of resets kept": (("resets", "left out"), with_resets),
+    "time limits marked as terminations": (("a time limit ended them",), ends_as("terminated")),
+    "terminations marked as cuts": (("in which no other rows go on",), ends_as("truncated")),
+    "recorded twice": (
+        ("in stretches of",),
+        twice,
+    ),
+    "environments take turns": (("take turns",), in_turn),
+    "rows in any order": (
+        ("not in order", "a jump after row"),
+        lambda r, rng: r.at(rng.permutation(STEPS)),
+    ),
+}
+
+
+def planted(given: Record, world: World, rng: np.random.Generator) -> Iterator[tuple[str, Record]]:
+    """Yield the name of every defect that the world can have, and the record that has it."""
+    for name, (_, plant) in DEFECTS.items():
+        change = partial(plant, speeds=world.speeds) if plant is without else plant
+        if (found := change(given, rng)) is not None:
+            yield name, found
+
+
+def names_of(said: str) -> list[str]:
+    """List the defects whose words occur in what was said."""
+    return [name for name, (words, _) in DEFECTS.items() if any(word in said for word in words)]
+
+
+def main() -> None:
+    """Print both tables."""
+    how: dict[str, dict[str, list[str]]] = collections.defaultdict(
+        lambda: collections.defaultdict(list)
+    )
+    for name, world in WORLDS.items():
+        for seed in range(SEEDS):
+            given = record(world, seed)
+            wrong = ", ".join(names_of(say(given, world.discount)))
+            how["(sound)"][name].append(wrong or "-")
+            for defect, bad in planted(given, world, np.random.default_rng(seed)):
+                said = say(bad, world.discount)
+                named = defect in names_of(said)
+                how[defect][name].append("named" if named else "warned" if said else "silent")
+    sound = how.pop("(sound)")
+    rows = [(defect, *(", ".join(by[world]) for world in WORLDS)) for defect, by in how.items()]
+    every = [each for by in how.values() for several in by.values() for each in several]
+    counts = collections.Counter(every)
+    caption = f"Of {len(every)} planted: " + ", ".join(f"{n} {name}" for name, n in counts.items())
+    Table(("planted", *WORLDS), rows, caption).print()
+    alarms = [each for several in sound.values() for each in several]
+    caption = f"False alarms: {sum(each != '-' for each in alarms)} of {len(alarms)}"
+    Table(("world", "named"), [(w, "; ".join(sound[w])) for w in WORLDS], caption).print()
+
+
+if __name__ == "__main__":
+    main()
