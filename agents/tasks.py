@@ -201,7 +201,8 @@ class PairTask(AuxiliaryTask):
 def _checked(rows: ReplayRows, task: "RepresentationTask | PairTask") -> Array:
     """Return the observations of a task's rows, [sequences, length, *observation]."""
     seen, expected = rows.observation, (task.sequences, task.length, *task.observation.shape)
-    require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
+    axes = "sequences, rows of each (horizon; 2 for pairs at pair_discount 0), observation"
+    require(seen.shape == expected, f"observations of shape {expected} ({axes})", seen.shape)
     kind = f"observations of type {task.observation.dtype.name} (observation_dtype)"
     require(seen.dtype == task.observation.dtype, kind, seen.dtype.name)
     return jnp.asarray(seen)

@@ -194,6 +194,8 @@ class SuccessorRepresentation:
         reached = self.solution.recorded.next_observation
         if reward is not None:
             require(observations is None and rewards is None, "samples or reward=", "both")
+            expected = "a function of observations as reward; give arrays as task(states, rewards)"
+            require(callable(reward), expected, type(reward).__name__)
             rewards = check_finite("rewards", reward(reached), len(reached))
             return rewarded_task(self.solution, rewards)
         return sampled_task(self.solution, self.observed, observations, rewards)

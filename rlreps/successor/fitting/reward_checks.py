@@ -25,10 +25,11 @@ _ROWS_A_FEATURE = 6  # Smallest number of rows for each feature of state and act
 _MOST_FEATURES = 800  # Largest number of features of state and action.
 _FEWEST_OF_STATE, _MOST_OF_STATE = 10, 40  # Numbers of Fourier features of a state.
 
-_LEFT = 0.1  # Nothing is left to explain if an error is below this share of the variance.
-_OTHER = 0.3  # A better predictor leaves at most this share of the error of another, or ...
-# ... explains more than _LEFT, of which the other explains at most this share.
-_EXPLAINED = 0.2  # A better predictor explains at least this share of the variance.
+_LEFT = 0.1  # Nothing is left to explain if an error is below this share of the variance ...
+_SMALL, _EXACT = 0.01, 0.03  # ... unless, above _SMALL, another predictor leaves less than _EXACT.
+_OTHER = 0.3  # A better predictor leaves at most this share of the error of another, ...
+_EXPLAINED = 0.2  # ... and explains at least this share of the variance. Or it explains more than
+# _LEFT, of which the other explains at most _OTHER.
 
 _PERMUTATIONS = 19  # Rewards tell nothing if one of so many permutations is predicted better.
 
@@ -64,7 +65,8 @@ def describe_shifted(solution: LeastSquares, rewards: np.ndarray) -> str:
     name, other = ("before", before) if late or before < after else ("after", after)
     better = other < min(_OTHER * own, 1.0 - _EXPLAINED)
     alone = 1.0 - other > max(_LEFT, (1.0 - own) / _OTHER)
-    if late or (own > _LEFT and (better or alone)):
+    exact = own > _SMALL and other < _EXACT * own
+    if late or exact or (own > _LEFT and (better or alone)):
         return (
             f"the rewards seem to be those of the rows {name}: a reward belongs to the row whose "
             "action it follows"
