@@ -5,6 +5,7 @@ half of the record. If the state is complete, none of them helps to predict the 
 except the action after, which a policy may choose by this observation.
 """
 
+import abc
 import functools
 from collections.abc import Callable
 
@@ -59,12 +60,12 @@ _MORE_THAN_POLICY = 1.5
 of actions. The action then explains hardly more of the next observation than this share."""
 _HIDING = 0.25  # Observations may hide a part of the state if state and action leave this error.
 _CHANGED = 0.5  # Vectors change if regressions of both halves leave less than this of the error.
-_REVERSED = 0.4  # They also change if halves add this share of what actions and halves explain.
-_CHANGE = 0.1  # Indices change if halves add this share of what states, actions and halves explain.
+_REVERSED = 0.4  # They also change if other halves lose this share of what actions explain.
+_CHANGE = 0.1  # Indices change if other halves lose this share of what states and actions explain.
 _MEMORY = 0.5  # They do if the row before leaves less than this share of the error.
 
 
-def _describe_neighbours(errors: "_ErrorsOfVectors | _ErrorsOfIndices") -> str:
+def _describe_neighbours(errors: "_Errors") -> str:
     """Say which neighbours predict the next observation better than state and action."""
     own, before = errors.with_action(0), errors.with_action(-1)
     none, after = errors.without_action(), np.inf
@@ -110,14 +111,48 @@ _COARSE = 20  # Features of the state that predict what is left for actions to e
 _MOST_COORDINATES = 5  # Coordinates of the state that multiply actions to explain it.
 
 
-class _ErrorsOfVectors:
-    """Errors of regressions of the change s' − s on features of the state times those of an action.
+class _Errors(abc.ABC):
+    """Errors of predictions of the next observation, by a row or its neighbours.
 
-    An error is the share of the variance that a regression leaves in other rows.
+    An error is the share of the variance that a prediction leaves in other rows.
 
     Attributes:
         elsewhere: Actions are in other rows if a neighbour's leaves less than this share of the
             error.
+    """
+
+    elsewhere: float
+
+    @abc.abstractmethod
+    def without_action(self) -> float:
+        """Predict by the state alone."""
+
+    @abc.abstractmethod
+    def with_action(self, step: int) -> float:
+        """Predict by state and action; take the action ``step`` rows later."""
+
+    @abc.abstractmethod
+    def with_row_before(self) -> float:
+        """Predict by state, action, and the state and action of the row before."""
+
+    @abc.abstractmethod
+    def of_policy(self) -> float:
+        """Predict, instead, the action of the row after by the state reached."""
+
+    @abc.abstractmethod
+    def halves_differ(self, error: float) -> bool:
+        """Tell whether predictions in each half of the record leave less than ``error``."""
+
+    @abc.abstractmethod
+    def actions_are_idle(self) -> bool:
+        """Tell whether actions explain as much of the next observation in the wrong rows."""
+
+
+class _ErrorsOfVectors(_Errors):
+    """Errors of regressions of the change s' − s on features of the state times those of an action.
+
+    ``of_policy`` predicts a feature of the action. Halves also differ if actions have other effects
+    on what the state does not predict.
     """
 
     elsewhere = 0.75
@@ -144,39 +179,32 @@ class _ErrorsOfVectors:
         self.generator = np.random.default_rng(seed)
 
     def without_action(self) -> float:
-        """Predict by the state alone."""
         return self._error(np.ones((len(self.now), 1)))
 
     def with_action(self, step: int) -> float:
-        """Predict by state and action; take the action ``step`` rows later."""
         return self._error(self.actions[step])
 
     def with_row_before(self) -> float:
-        """Predict by state, action, and the state and action of the row before."""
         if self.count < _FEWEST_FEATURES:
             return np.inf
         return self._error(self.actions[0], self.before, self.actions[-1])
 
     def halves_differ(self, error: float) -> bool:
-        """Tell whether each half has a regression, or effects of actions, of its own."""
         own, late = self.actions[0], self.late[:, None]
         if self._error(np.column_stack([own * late, own * ~late])) < _CHANGED * error:
             return True
-        both = self._unexplained_by_actions(own)
-        halves, *drawn = (
-            self._unexplained_by_actions(np.column_stack([own * some, own * ~some]))
-            for some in (late, *(self.generator.permutation(late) for _ in range(_PERMUTATIONS)))
-        )
-        whole = float(np.square(self._surprise).sum())
-        return halves < min(drawn) and both - halves > _REVERSED * (whole - halves)
+
+        def left_by(some: np.ndarray) -> float:
+            return self._unexplained_by_actions(np.column_stack([own * some, own * ~some]))
+
+        surprise = float(np.square(self._surprise).sum())
+        return _halves_add(left_by, surprise, late, self.generator) > _REVERSED
 
     def of_policy(self) -> float:
-        """Predict, instead, a feature of the action of the row after by the state reached."""
         varied = self.actions[1][:, self.actions[1].std(axis=0) > 0.0]
         return float(unexplained(self.reached, varied).min(initial=np.inf))
 
     def actions_are_idle(self) -> bool:
-        """Tell whether actions explain as much of the next observation in the wrong rows."""
         own = self.actions[0]
         # An action that follows from the state adds nothing to a linear prediction.
         followed = unexplained(self.features, own[:, own.std(axis=0) > 0.0])
@@ -217,10 +245,10 @@ def few_features(
 _CUMULANTS = 16  # Number of random signs of each index.
 
 
-class _ErrorsOfIndices:
+class _ErrorsOfIndices(_Errors):
     """Errors of means, over other rows of one state and action, of random signs of the next index.
 
-    The methods and the attribute are those of ``_ErrorsOfVectors``.
+    ``of_policy`` predicts random signs of the action.
     """
 
     elsewhere = 0.9
@@ -244,14 +272,11 @@ class _ErrorsOfIndices:
     def with_row_before(self) -> float:
         return self._error(self.actions[0], self.actions[-1], self.before)
 
-    def halves_differ(self, error: float) -> bool:
-        """Tell whether halves explain a share that no halves drawn at random explain."""
-        halves = self._error(self.actions[0], self.late)
-        drawn = [
-            self._error(self.actions[0], self.generator.permutation(self.late))
-            for _ in range(_PERMUTATIONS)
-        ]
-        return halves < min(drawn) and error - halves > _CHANGE * (1.0 - halves)
+    def halves_differ(self, _: float) -> bool:
+        def left_by(some: np.ndarray) -> float:
+            return self._error(self.actions[0], some)
+
+        return _halves_add(left_by, 1.0, self.late, self.generator) > _CHANGE
 
     def of_policy(self) -> float:
         signs = self.signs_after
@@ -290,6 +315,29 @@ def _permutations_explain(
     """Tell whether permuted actions often leave less than the actions do."""
     own = left_by(actions)
     return sum(left_by(permute(actions)) < own for _ in range(_PERMUTATIONS)) > _BY_CHANCE
+
+
+def _halves_add(
+    left_by: Callable[[np.ndarray], float],
+    left_by_none: float,
+    late: np.ndarray,
+    generator: np.random.Generator,
+) -> float:
+    """Return which share of what halves explain is lost by halves drawn at random.
+
+    It is 0 if any of these explain more.
+
+    Args:
+        left_by: Returns what predictions leave, with one for each part of the record.
+        left_by_none: What is left without a prediction.
+        late: Whether rows are in the second half, [n] or [n, 1].
+        generator: Draws other halves.
+    """
+    halves = left_by(late)
+    drawn = [left_by(generator.permutation(late)) for _ in range(_PERMUTATIONS)]
+    if halves >= min(drawn):
+        return 0.0
+    return float((np.mean(drawn) - halves) / (left_by_none - halves))
 
 
 _STRETCHES = 20  # A stretch has as many rows as one of so many equal parts of the record, ...
