@@ -26,7 +26,7 @@ from rlreps.report.table import Table
 from rlreps.successor import Transitions, fit
 
 STEPS = 10_000
-SEEDS = 2
+SEEDS = 1
 ENVIRONMENTS = 4
 """Number of environments whose rows take turns."""
 FEWEST = 20
@@ -111,6 +111,39 @@ def sail(boat: Array, thrust: Any, rng: np.random.Generator) -> tuple[Array, flo
     return np.concatenate([place, speed]), float(place[0] >= 1.0), bool(place[0] >= 1.0)
 
 
+def wear(state: Any, used: Any, rng: np.random.Generator) -> tuple[Any, float, bool]:
+    """Run a machine slowly or fast, or repair it; a worn machine breaks by chance, for good."""
+    worn, orders = divmod(int(state), 5)
+    made = min(orders, int(used))
+    worn = max(0, worn - 4) if int(used) == 0 else min(9, worn + int(rng.integers(int(used) + 1)))
+    orders = min(4, orders - made + int(rng.integers(3)))
+    broken = bool(rng.random() < 0.02 * max(0, worn - 5))
+    return 5 * worn + orders, made - 0.2 * orders - 10.0 * broken, broken
+
+
+def lift(state: Array, motor: Any, rng: np.random.Generator) -> tuple[Array, float, bool]:
+    """Move a lift (place, speed) between two floors, at which people wait."""
+    place, speed, below, above = state
+    speed = np.clip(0.8 * speed + 0.1 * (int(motor) - 1), -0.5, 0.5)
+    place = np.clip(place + 0.5 * speed, 0.0, 1.0)
+    speed = 0.0 if place in (0.0, 1.0) else speed
+    below = min(9.0, below + rng.poisson(0.1)) if place > 0.1 else max(0.0, below - 2.0)
+    above = min(9.0, above + rng.poisson(0.15)) if place < 0.9 else max(0.0, above - 2.0)
+    return np.array([place, speed, below, above]), -below - above, False
+
+
+def fly(state: Array, thrust: Any, rng: np.random.Generator) -> tuple[Array, float, bool]:
+    """Fly a rocket (height, place, two speeds) by thrust and tilt until it reaches the ground."""
+    height, place, rise, drift = state
+    power, tilt = np.ravel(thrust)
+    rise += 0.1 * (0.8 * (power + 1.0) - 0.5) + 0.01 * rng.normal()
+    drift = 0.95 * drift + 0.05 * tilt
+    height, place = min(2.0, height + 0.2 * rise), place + 0.2 * drift
+    rise = min(rise, 0.0) if height == 2.0 else rise
+    landed = bool(height <= 0.0)
+    return np.array([height, place, rise, drift]), -0.1 * abs(place) - 5.0 * landed, landed
+
+
 def small(limit: int, *parts: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
     """Return a function that makes a small environment with a time limit."""
     return lambda: TimeLimit(Small(*parts), limit)
@@ -156,21 +189,19 @@ WORLDS: Mapping[str, World] = {
     "MiniGrid Empty": known("MiniGrid Empty"),
     "CartPole, log": known("CartPole, log", (1, 3)),
     "Pendulum, log": known("Pendulum, log", (2,)),
-    "stock (aside)": World(
-        small(200, spaces.Discrete(21), spaces.Discrete(5), lambda rng: 10, sell), 0.95
-    ),
-    "teleports (aside)": World(
+    "stock": World(small(200, spaces.Discrete(21), spaces.Discrete(5), lambda rng: 10, sell), 0.95),
+    "teleports": World(
         small(100, spaces.Discrete(64), spaces.Discrete(4), lambda rng: rng.integers(8), teleport),
         0.95,
     ),
-    "tanks (aside)": World(
+    "tanks": World(
         small(150, vectors(2), spaces.Box(0.0, 1.0, (1,)), lambda r: r.uniform(0.5, 3.5, 2), fill),
         0.95,
     ),
-    "queues (aside)": World(
+    "queues": World(
         small(200, vectors(3), spaces.Discrete(3), lambda rng: np.zeros(3), serve), 0.95
     ),
-    "boat (aside)": World(
+    "boat": World(
         small(
             300,
             vectors(4),
@@ -179,6 +210,32 @@ WORLDS: Mapping[str, World] = {
             sail,
         ),
         0.97,
+        (2, 3),
+    ),
+    "machine (aside)": World(
+        small(150, spaces.Discrete(50), spaces.Discrete(3), lambda rng: rng.integers(25), wear),
+        0.95,
+    ),
+    "lift (aside)": World(
+        small(
+            120,
+            vectors(4),
+            spaces.Discrete(3),
+            lambda rng: np.array([rng.random(), 0.0, *rng.integers(4, size=2)]),
+            lift,
+        ),
+        0.95,
+        (1,),
+    ),
+    "rocket (aside)": World(
+        small(
+            80,
+            vectors(4),
+            spaces.Box(-1.0, 1.0, (2,)),
+            lambda rng: np.array([1.0, *rng.uniform(-0.3, 0.3, 3)]),
+            fly,
+        ),
+        0.95,
         (2, 3),
     ),
 }
