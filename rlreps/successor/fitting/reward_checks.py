@@ -126,10 +126,9 @@ class _Regressions:
             rows (if they are many).
         """
         # What belongs to rows before may follow from terminal states, which only first rows show.
-        inside, first = self.inner, self.first if len(self.first) >= _FEWEST_FIRST else self.inner
-        rows = np.concatenate([inside, first])
-        rewards = self.rewards[rows]
-        fitted, at_first = np.arange(len(rows)) % 2 == 0, np.arange(len(rows)) >= len(inside)
+        first = self.first[: len(self.first) * (len(self.first) >= _FEWEST_FIRST)]
+        rows = np.concatenate([self.inner, np.setdiff1d(first, self.inner)])
+        rewards, fitted = self.rewards[rows], np.arange(len(rows)) % 2 == 0
         if self.features is None:
             columns = self._numbers(rows + step, alone)
             found = means_of_others(rewards[:, None], rewards.mean(keepdims=True), *columns)[:, 0]
@@ -137,8 +136,9 @@ class _Regressions:
             features = self._columns(rows + step, alone)
             found = features @ regress(features[fitted], rewards[fitted])
         squares = np.square(rewards - found) / self.rewards.var()
-        tested = ~fitted
-        return tuple(float(squares[tested & part].mean()) for part in (~at_first, at_first))
+        inside = float(squares[: len(self.inner)][~fitted[: len(self.inner)]].mean())
+        at_first = ~fitted & np.isin(rows, first)
+        return inside, float(squares[at_first].mean()) if at_first.any() else inside
 
     def are_unrelated(self) -> bool:
         """Tell whether rows predict their own rewards no better than permuted ones."""

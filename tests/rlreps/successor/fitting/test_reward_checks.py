@@ -5,6 +5,7 @@ import pytest
 
 from rlreps.errors import FitWarning, recorded_warnings
 from rlreps.successor.fitting.fit import fit
+from rlreps.successor.fitting.reward_checks import _Regressions
 from rlreps.successor.fitting.transitions import Transitions
 
 
@@ -116,3 +117,26 @@ def test_late_rewards_of_terminal_states_are_told(indices):
     rep.task(data.next_observation, rewards)
     with pytest.warns(FitWarning, match="seem to be those of the rows before"):
         rep.task(data.next_observation, np.roll(rewards, 1))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3_000])
+def test_a_row_does_not_predict_its_own_reward(length):
+    # Each of 400 states has few rows; rewards are noise, in episodes of any length.
+    rng = np.random.default_rng(0)
+    states, next_states = rng.integers(400, size=(2, 3_000))
+    cut = np.arange(1, 3_001) % length == 0
+    next_states[~cut] = np.append(states[1:], 0)[~cut]
+    data = Transitions(
+        observation=states,
+        action=rng.integers(2, size=3_000),
+        next_observation=next_states,
+        terminated=cut & False,
+        truncated=cut,
+    )
+    with recorded_warnings() as said:
+        rep = fit(data, num_features=2, discount=0.5)
+        rep.task(data.next_observation, rng.normal(size=3_000))
+    told = any("nothing measurable of the rewards" in each for each in said)
+    regressions = _Regressions.of(rep.solution, rng.normal(size=3_000))
+    assert told
+    assert min(regressions.errors()) > 0.9
