@@ -81,6 +81,20 @@ def test_resets_show_by_the_first_observation_if_no_row_is_predicted(resets):
             assert len(Transitions(**columns)) == len(rows) - columns["terminated"][:-1].sum()
 
 
+def test_first_rows_from_starts_that_are_close_together_are_kept_if_ends_jump():
+    # Walks from about 0 to 5, recorded from the middle of one, with same-step autoreset.
+    rng, rows, state = np.random.default_rng(0), [], 2.5
+    while len(rows) < 2_000:
+        after = state + rng.uniform(0.0, 0.5)
+        over = after > 5.0
+        reached = 0.001 * rng.integers(3) if over else after
+        rows.append(([state], rng.integers(2), [reached], over, False))
+        state = reached
+    columns = dict(zip(NAMES, map(np.array, zip(*rows, strict=True)), strict=True))
+    with pytest.warns(FitWarning, match="go to the first observation of the next episode"):
+        assert len(Transitions(**columns)) == len(rows)
+
+
 @pytest.mark.parametrize("seen", [dict, counted])
 @pytest.mark.parametrize("walls", [False, True])
 def test_resets_are_recognised_by_where_they_go(seen, walls):
