@@ -68,7 +68,8 @@ class MetricsLog:
         if step >= 0 and (last.get("step") != step or "seconds" not in last):
             got = f"step {last['step']} as the last" if last else "no line"
             raise InputError(
-                f"expected metrics in {folder.path} up to the checkpoint's step {step}, got {got}"
+                f"expected metrics in {folder.path} up to the checkpoint's step {step}, got {got}; "
+                f"delete checkpoints/{step} there to resume from an earlier one"
             )
         if importlib.util.find_spec("tensorboardX") is not None:
             first_does(lambda: self._loggers.append(TensorBoard(folder, step)))

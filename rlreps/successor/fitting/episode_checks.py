@@ -14,6 +14,7 @@ from rlreps.successor.fitting.regressions import (
     MOST_TESTED_ROWS,
     mean_share_left,
     means_of_others,
+    share_left,
     unexplained,
 )
 from rlreps.successor.fitting.resets import (
@@ -44,6 +45,8 @@ _MOST_SEARCHED = 50_000  # Starts are sought in so many rows from the first.
 _USUAL = 0.9  # Quantile of the errors of other rows that is the usual error.
 _LONG = 4  # A row goes far if its error is more than so many usual errors.
 _ALIKE = 0.5  # Starts are alike if their spread, relative to all states, is below this (median).
+_UNRELATED = 0.6  # They are unrelated if a regression on s leaves more of their variance (mean).
+_FEWEST_UNRELATED, _ROWS_A_COORDINATE = 20, 3  # Numbers of rows that show that.
 
 # _lead_to_next_episode: last observations of episodes are missing.
 _FOLLOWED = 0.5  # At least this share of the ends leads to the start of the next row.
@@ -126,9 +129,9 @@ def describe_ends(
     ends = terminated | truncated
     if ends[:-1].sum() < _FEWEST_STARTS and (count := _count_starts(states)):
         yield (
-            f"{count:,} rows inside episodes go far, and to states that are alike: if episodes "
-            "start in these states, and not a part of an episode, their ends are not marked "
-            "(terminated, truncated)"
+            f"{count:,} rows inside episodes go far, to states that are alike or do not depend on "
+            "where they start: if episodes start in these states, and not a part of an episode, "
+            "their ends are not marked (terminated, truncated)"
         )
     if _lead_to_next_episode(states, ends):
         yield (
@@ -158,20 +161,26 @@ def describe_late_marks(seen: np.ndarray, ends: np.ndarray) -> str:
 
 
 def _count_starts(states: Sequence[np.ndarray]) -> int:
-    """Count rows that go far, to states that are more alike than others; 0 if they are few."""
-    before, after = states
-    rows = np.arange(len(before))
-    if len(rows) < FEWEST_COMPARED or before.ndim != 2:
+    """Count rows that go far, to states that are alike or unrelated to s; 0 if they are few."""
+    rows = np.arange(len(states[0]))
+    if len(rows) < FEWEST_COMPARED or states[0].ndim != 2:
         return 0
     searched = rows[:_MOST_SEARCHED]
     usual, errors = errors_of_steps(states, rows, searched, searched, _USUAL)
-    after = few_coordinates(after[searched]).astype(np.float64)
-    starts = after[errors > _LONG * np.quantile(usual, _USUAL)]
-    if len(starts) < _FEWEST_STARTS:
+    left, reached = (few_coordinates(each[searched]).astype(np.float64) for each in states)
+    spread, far = reached.std(axis=0), errors > _LONG * np.quantile(usual, _USUAL)
+    left, reached = left[far][:, spread > 0.0], reached[far][:, spread > 0.0]
+    if len(reached) < _FEWEST_STARTS:
         return 0
-    spread = after.std(axis=0)
-    alike = starts.std(axis=0)[spread > 0.0] / spread[spread > 0.0]
-    return len(starts) if np.median(alike) < _ALIKE else 0
+    if np.median(reached.std(axis=0) / spread[spread > 0.0]) < _ALIKE:
+        return len(reached)
+    count, width = left.shape
+    if count < max(_FEWEST_UNRELATED, _ROWS_A_COORDINATE * width):
+        return 0
+    columns = np.column_stack([np.ones(count), left])
+    found = columns @ np.linalg.lstsq(columns, reached, rcond=1e-6)[0]
+    unrelated = share_left(reached, found, reached) * (count - 1) / (count - 1 - width)
+    return count if unrelated.mean() > _UNRELATED else 0
 
 
 def _lead_to_next_episode(states: Sequence[np.ndarray], ends: np.ndarray) -> bool:

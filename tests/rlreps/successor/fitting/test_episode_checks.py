@@ -232,6 +232,37 @@ def test_rows_of_environments_that_take_turns_are_told():
     )
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_ends_before_starts_anywhere_are_told_if_they_are_not_marked(marked):
+    # Two tanks that leak, from levels anywhere; every 50 rows they are filled anew.
+    rng, rows, level = np.random.default_rng(0), [], np.ones(2)
+    for row in range(3_000):
+        after = level * (0.98, 0.95) + 0.05 * rng.uniform(size=2)
+        end = (row + 1) % 50 == 0
+        start = rng.uniform(size=2)
+        rows.append((level, row % 2, after if marked or not end else start, False, marked and end))
+        level = start if end else after
+    columns = dict(zip(NAMES, map(np.array, zip(*rows, strict=True)), strict=True))
+    with recorded_warnings() as said:
+        Transitions(**columns)
+    assert any("ends are not marked" in each for each in said) == (not marked)
+
+
+def test_jumps_that_depend_on_where_they_start_are_no_starts():
+    # A ball whose speed turns at walls.
+    rng, rows, state = np.random.default_rng(0), [], np.array([0.5, 0.02, 0.2, 0.015])
+    for row in range(3_000):
+        noise = 1e-3 * rng.normal(size=4) * (1.0, 0.1, 1.0, 0.1)
+        after = 0.999 * state + (state[1], 0.0, state[3], 0.0) + noise
+        walls = (after[::2] < 0.0) | (after[::2] > 1.0)
+        after[1::2] *= np.where(walls, -rng.uniform(0.9, 1.1, size=2), 1.0)
+        after[::2] = np.clip(after[::2], 0.0, 1.0)
+        rows.append((state, row % 2, after, False, False))
+        state = after
+    columns = dict(zip(NAMES, map(np.array, zip(*rows, strict=True)), strict=True))
+    assert len(Transitions(**columns)) == 3_000  # Warnings are errors here.
+
+
 @pytest.mark.parametrize("indices", [False, True])
 @pytest.mark.parametrize("copies", [1, 4])
 def test_turns_are_told_if_no_next_observations_were_recorded(copies, indices):
