@@ -12,10 +12,9 @@ from scipy.spatial.distance import cdist
 from rlreps.numerics import rows_equal
 from rlreps.successor.fitting.regressions import (
     MOST_TESTED_ROWS,
-    mean_share_left,
     means_of_others,
+    regress,
     share_left,
-    unexplained,
 )
 from rlreps.successor.fitting.resets import (
     FEWEST_COMPARED,
@@ -99,24 +98,28 @@ def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
         values = few_coordinates(seen)[:, :: -(-seen[0].size // _COLUMNS)].astype(np.float64)
         values = values[:, values.std(axis=0) > 0.0]
         values = (values - values.mean(axis=0)) / values.std(axis=0)
+        waves = np.cos(values @ rng.normal(size=(values.shape[1], 2 * _COLUMNS)))
+        features = np.column_stack([np.ones(len(values)), values, waves])
+    rows = np.arange(len(seen) - _MOST_ENVIRONMENTS)
+    rows = rows[~ends[rows]]
+    if len(rows) < FEWEST_COMPARED or not values.size:
+        return 0
 
-    def told(rows: np.ndarray, step: int) -> float:
-        """Return the share of the variance of the rows ``step`` later that rows explain."""
+    def told(step: int) -> float:
+        """Return the variance of the rows ``step`` later that rows explain, as a share."""
         later = values[rows + step]
         if are_indices(seen):
             found = means_of_others(later, later.mean(axis=0), place[rows])
-            return 1.0 - mean_share_left(later, found)
-        columns = np.column_stack([np.ones(len(rows)), values[rows]])
-        return float(1.0 - unexplained(columns, later).mean())
+        else:
+            fitted, later = later[::2], later[1::2]
+            found = features[rows[1::2]] @ regress(features[rows[::2]], fitted)
+        return float((later.var(axis=0) - np.square(later - found).mean(axis=0)).mean() / variance)
 
-    rows = np.arange(len(seen) - _MOST_ENVIRONMENTS)
-    inner = rows[~ends[rows]]
-    if len(inner) < FEWEST_COMPARED or not values.size:
-        return 0
-    next_row = told(inner, 1)
+    variance = values.var(axis=0).mean()
+    next_row = told(1)
     if next_row >= _TOLD_BETWEEN:  # No other row can tell so much more.
         return 0
-    shares = [told(rows, step) for step in range(2, _MOST_ENVIRONMENTS + 1)]
+    shares = [told(step) for step in range(2, _MOST_ENVIRONMENTS + 1)]
     if max(shares) < max(_LEAST_TOLD, next_row / _TOLD_BETWEEN):
         return 0
     return 2 + next(step for step, share in enumerate(shares) if share >= _NEARLY * max(shares))
