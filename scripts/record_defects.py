@@ -26,7 +26,6 @@ from rlreps.report.table import Table
 from rlreps.successor import Transitions, fit
 
 STEPS = 10_000
-SEEDS = 1
 ENVIRONMENTS = 4
 """Number of environments whose rows take turns."""
 FEWEST = 20
@@ -479,27 +478,34 @@ def names_of(said: str) -> list[str]:
 
 def main() -> None:
     """Print both tables."""
-    how: dict[str, dict[str, list[str]]] = collections.defaultdict(
-        lambda: collections.defaultdict(list)
-    )
+    found: dict[str, dict[str, str]] = collections.defaultdict(dict)
+    alarms = []
     for name, world in WORLDS.items():
-        for seed in range(SEEDS):
-            given = record(world, seed)
-            wrong = ", ".join(names_of(say(given, world.discount)))
-            how["(sound)"][name].append(wrong or "-")
-            for defect, bad in planted(given, world, np.random.default_rng(seed)):
-                said = say(bad, world.discount)
-                named = defect in names_of(said)
-                how[defect][name].append("named" if named else "warned" if said else "silent")
-    sound = how.pop("(sound)")
-    rows = [(defect, *(", ".join(by[world]) for world in WORLDS)) for defect, by in how.items()]
-    every = [each for by in how.values() for several in by.values() for each in several]
-    counts = collections.Counter(every)
-    caption = f"Of {len(every)} planted: " + ", ".join(f"{n} {name}" for name, n in counts.items())
-    Table(("planted", *WORLDS), rows, caption).print()
-    alarms = [each for several in sound.values() for each in several]
-    caption = f"False alarms: {sum(each != '-' for each in alarms)} of {len(alarms)}"
-    Table(("world", "named"), [(w, "; ".join(sound[w])) for w in WORLDS], caption).print()
+        given = record(world, seed=0)
+        said = say(given, world.discount)
+        alarms.append((name, ", ".join(names_of(said)) or "-", said or "-"))
+        for defect, bad in planted(given, world, np.random.default_rng(0)):
+            said = say(bad, world.discount)
+            named = defect in names_of(said)
+            found[defect][name] = "named" if named else "another warning" if said else "silent"
+    hows, rows = ("named", "another warning", "silent"), []
+    for defect, by in found.items():
+        counts = collections.Counter(by.values())
+        silent = ", ".join(name for name, how in by.items() if how == "silent")
+        rows.append((defect, len(by), *(counts[how] for how in hows), silent or "-"))
+    for place in ("all worlds", "aside"):
+        counts = collections.Counter(
+            how
+            for by in found.values()
+            for name, how in by.items()
+            if place == "all worlds" or place in name
+        )
+        words = ", ".join(f"{counts[how]} {how}" for how in hows)
+        print(f"{place}: {counts.total()} planted, {words}")
+    Table(("planted", "worlds", *hows, "silent in"), rows, "Planted mistakes").print()
+    wrong = sum(names != "-" for _, names, _ in alarms)
+    caption = f"False alarms: {wrong} of {len(alarms)} sound records"
+    Table(("sound record", "named", "said"), alarms, caption).print()
 
 
 if __name__ == "__main__":

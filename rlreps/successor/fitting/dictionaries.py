@@ -39,10 +39,12 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
         kept[-1] = count > rows
         ends = terminated if cut is None else terminated | cut
         if autoreset is None:
-            autoreset = _recognise_resets(observation, ends, terminated)
+            autoreset = _recognise_resets(observation, action, ends, terminated)
         if not autoreset:
             # What follows the last row of an episode is the next episode's first observation.
             kept[:-1] = ~ends[:-1]
+            every = "next_observations, or rows that end no episode"
+            require(bool(kept.any()), every, "a record in which every row ends an episode")
             if cut is not None or ends.any():
                 cut = np.append(~kept[1:], False) | ends
             _warn_of_lost_rows(ends, terminated)
@@ -104,10 +106,10 @@ def _read_ends(
 
 
 def _recognise_resets(
-    observation: np.ndarray, ends: np.ndarray, terminated: np.ndarray
+    observation: np.ndarray, action: np.ndarray, ends: np.ndarray, terminated: np.ndarray
 ) -> bool | None:
     """Return True and warn if the rows after ends are resets; None if they seem to be none."""
-    if not has_resets(checked_numbers("observation", observation), ends, terminated):
+    if not has_resets(checked_numbers("observation", observation), action, ends, terminated):
         return None
     warn_user(
         "rows after ends of episodes go where no other rows go, as resets in Gymnasium's vector "

@@ -4,7 +4,7 @@
 one warning returns it, "" for none; others yield their warnings.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -70,18 +70,23 @@ def describe_turns(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
 
     if len(rows) < FEWEST_COMPARED:
         return ""
+    told = ""
     if share(1) < _IN_ORDER:
         steps = range(2, _MOST_ENVIRONMENTS + 1)
         count = next((step for step in steps if share(step) > _IN_TURN), 0)
     else:  # Rows lead to the next row's observation if no others were recorded.
         count = _count_turns(before, ends)
+        told = (
+            f"a row tells the {count}-th row after it and not the next row: unless the world shows "
+            f"{count} things in turn, "
+        )
     if not count:
         return ""
     over = len(before) % count
+    remedy = f"column.reshape(-1, {count}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
     return (
-        f"rows of {count} environments take turns: give the rows of one after those of another, "
-        f"column.reshape(-1, {count}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
-        + (f", without the last {over} rows" if over else "")
+        f"{told}rows of {count} environments take turns: give the rows of one after those of "
+        f"another, {remedy}" + (f", without the last {over} rows" if over else "")
     )
 
 
@@ -91,38 +96,38 @@ def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
     If k environments take turns, a row tells the k-th row after it, and nothing of the next row.
     """
     seen, rng = seen[: MOST_TESTED_ROWS + _MOST_ENVIRONMENTS], np.random.default_rng(0)
+    rows = np.flatnonzero(~ends[: len(seen) - _MOST_ENVIRONMENTS])
+    if len(rows) < FEWEST_COMPARED:
+        return 0
     if are_indices(seen):
         states, place = np.unique(seen, return_inverse=True)
         values = np.sign(rng.normal(size=(len(states), _COLUMNS)))[place]
     else:
-        values = few_coordinates(seen)[:, :: -(-seen[0].size // _COLUMNS)].astype(np.float64)
-        values = values[:, values.std(axis=0) > 0.0]
-        values = (values - values.mean(axis=0)) / values.std(axis=0)
-        waves = np.cos(values @ rng.normal(size=(values.shape[1], 2 * _COLUMNS)))
-        features = np.column_stack([np.ones(len(values)), values, waves])
-    rows = np.arange(len(seen) - _MOST_ENVIRONMENTS)
-    rows = rows[~ends[rows]]
-    if len(rows) < FEWEST_COMPARED or not values.size:
-        return 0
+        scaled = few_coordinates(seen).astype(np.float64)
+        scaled = scaled[:, scaled.std(axis=0) > 0.0]
+        scaled = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
+        waves = np.cos(scaled @ rng.normal(size=(scaled.shape[1], 2 * _COLUMNS)))
+        features = np.column_stack([np.ones(len(scaled)), scaled, waves])[rows]
+        values = scaled[:, rng.permutation(scaled.shape[1])[:_COLUMNS]]
+    variance = values.var(axis=0).sum()
 
-    def told(step: int) -> float:
-        """Return the variance of the rows ``step`` later that rows explain, as a share."""
-        later = values[rows + step]
+    def told(steps: Iterable[int]) -> np.ndarray:
+        """Return the share of the variance that rows explain of the rows ``steps`` later."""
+        later = np.concatenate([values[rows + step] for step in steps], axis=1)
         if are_indices(seen):
             found = means_of_others(later, later.mean(axis=0), place[rows])
         else:
-            fitted, later = later[::2], later[1::2]
-            found = features[rows[1::2]] @ regress(features[rows[::2]], fitted)
-        return float((later.var(axis=0) - np.square(later - found).mean(axis=0)).mean() / variance)
+            weights, later = regress(features[::2], later[::2]), later[1::2]
+            found = features[1::2] @ weights
+        explained = later.var(axis=0) - np.square(later - found).mean(axis=0)
+        return np.asarray(explained.reshape(-1, values.shape[1]).sum(axis=1) / variance)
 
-    variance = values.var(axis=0).mean()
-    next_row = told(1)
-    if next_row >= _TOLD_BETWEEN:  # No other row can tell so much more.
+    if variance == 0.0 or (next_row := told([1])[0]) >= _TOLD_BETWEEN:
+        return 0  # No other row can tell so much more.
+    shares = told(range(2, _MOST_ENVIRONMENTS + 1))
+    if shares.max() < max(_LEAST_TOLD, next_row / _TOLD_BETWEEN):
         return 0
-    shares = [told(step) for step in range(2, _MOST_ENVIRONMENTS + 1)]
-    if max(shares) < max(_LEAST_TOLD, next_row / _TOLD_BETWEEN):
-        return 0
-    return 2 + next(step for step, share in enumerate(shares) if share >= _NEARLY * max(shares))
+    return 2 + int(np.argmax(shares >= _NEARLY * shares.max()))
 
 
 def describe_ends(
@@ -238,7 +243,10 @@ def _share_going_on(
     before, after = states
     tested = tested[:: -(-len(tested) // _MOST_TESTED)]
     if are_indices(before):
-        return float(np.isin(after[tested], before).mean()), 0.0
+        # Chance: no row but the next one starts in the index that a row reaches.
+        starts = np.bincount(before, minlength=int(after.max()) + 1)
+        chance = (starts[after[~ends]] < 2).mean() if (~ends).any() else 0.0
+        return float((starts[after[tested]] > 0).mean()), float(chance)
     # A share of both, so that ends are as rare as in the record.
     stride = -(-len(ends) // MOST_COMPARED)
     inner, over = np.flatnonzero(~ends)[::stride], np.flatnonzero(ends)[::stride]

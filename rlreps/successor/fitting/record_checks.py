@@ -60,8 +60,8 @@ _MORE_THAN_POLICY = 1.5
 of actions. The action then explains hardly more of the next observation than this share."""
 _HIDING = 0.25  # Observations may hide a part of the state if state and action leave this error.
 _CHANGED = 0.5  # Vectors change if regressions of both halves leave less than this of the error.
-_REVERSED = 0.4  # They also change if other halves lose this share of what actions explain.
-_CHANGE = 0.1  # Indices change if other halves lose this share of what states and actions explain.
+_REVERSED = 0.4  # They also change if blocks at random lose this share of what actions explain.
+_CHANGE = 0.1  # Indices change if these lose this share of what states and actions explain.
 _MEMORY = 0.5  # They do if the row before leaves less than this share of the error.
 
 
@@ -91,7 +91,8 @@ def _describe_neighbours(errors: "_Errors") -> str:
     if changed:
         return (
             "the two halves of the record predict different next observations: the environment, or "
-            "what an action means, changed; fit the parts one by one"
+            "what an action means, changed, or the policy, if observations lack a part of the "
+            "state; fit the parts one by one"
         )
     if errors.actions_are_idle():
         return (
@@ -175,7 +176,7 @@ class _ErrorsOfVectors(_Errors):
         self.moved = moved[:, moves] if moves.any() else np.zeros((len(rows), 1))
         self.features, self.reached = (few.apply(each) for each in states[1:])
         self.actions = {step: actions.weights(data.action[rows + step]) for step in (-1, 0, 1)}
-        self.late = rows > np.median(rows)
+        self.block = _blocks(rows)
         self.generator = np.random.default_rng(seed)
 
     def without_action(self) -> float:
@@ -190,15 +191,17 @@ class _ErrorsOfVectors(_Errors):
         return self._error(self.actions[0], self.before, self.actions[-1])
 
     def halves_differ(self, error: float) -> bool:
-        own, late = self.actions[0], self.late[:, None]
-        if self._error(np.column_stack([own * late, own * ~late])) < _CHANGED * error:
-            return True
+        def apart(some: np.ndarray) -> np.ndarray:
+            own = self.actions[0]
+            return np.column_stack([own * some[:, None], own * ~some[:, None]])
 
         def left_by(some: np.ndarray) -> float:
-            return self._unexplained_by_actions(np.column_stack([own * some, own * ~some]))
+            return self._unexplained_by_actions(apart(some))
 
+        if self._error(apart(self.block >= _BLOCKS // 2)) < _CHANGED * error:
+            return True
         surprise = float(np.square(self._surprise).sum())
-        return _halves_add(left_by, surprise, late, self.generator) > _REVERSED
+        return _halves_add(left_by, surprise, self.block, self.generator) > _REVERSED
 
     def of_policy(self) -> float:
         varied = self.actions[1][:, self.actions[1].std(axis=0) > 0.0]
@@ -260,7 +263,7 @@ class _ErrorsOfIndices(_Errors):
         count = int(self.actions[1].max()) + 1
         self.signs_after = np.sign(generator.normal(size=(count, _CUMULANTS)))[self.actions[1]]
         self.before, self.state = data.observation[rows - 1], data.observation[rows]
-        self.late, self.generator = rows > np.median(rows), generator
+        self.block, self.generator = _blocks(rows), generator
         self.of_state = means_of_others(self.signs, self.signs.mean(axis=0), self.state)
 
     def without_action(self) -> float:
@@ -276,7 +279,7 @@ class _ErrorsOfIndices(_Errors):
         def left_by(some: np.ndarray) -> float:
             return self._error(self.actions[0], some)
 
-        return _halves_add(left_by, 1.0, self.late, self.generator) > _CHANGE
+        return _halves_add(left_by, 1.0, self.block, self.generator) > _CHANGE
 
     def of_policy(self) -> float:
         signs = self.signs_after
@@ -317,24 +320,36 @@ def _permutations_explain(
     return sum(left_by(permute(actions)) < own for _ in range(_PERMUTATIONS)) > _BY_CHANCE
 
 
+_BLOCKS = 20  # Number of blocks of time, of which other halves are drawn.
+
+
+def _blocks(rows: np.ndarray) -> np.ndarray:
+    """Number equal blocks of time from the first, for the rows of a record, [n]."""
+    return np.asarray(np.argsort(np.argsort(rows)) * _BLOCKS // len(rows))
+
+
 def _halves_add(
     left_by: Callable[[np.ndarray], float],
     left_by_none: float,
-    late: np.ndarray,
+    block: np.ndarray,
     generator: np.random.Generator,
 ) -> float:
-    """Return which share of what halves explain is lost by halves drawn at random.
+    """Return which share of what the two halves explain is lost by blocks drawn at random.
 
-    It is 0 if any of these explain more.
+    It is 0 if any of 19 draws explains more. Blocks of time have rows that are alike, as halves do,
+    such as those of places that a policy stays in.
 
     Args:
-        left_by: Returns what predictions leave, with one for each part of the record.
+        left_by: Returns what predictions leave, with one for some rows [n] and one for the others.
         left_by_none: What is left without a prediction.
-        late: Whether rows are in the second half, [n] or [n, 1].
-        generator: Draws other halves.
+        block: Block of each row, [n].
+        generator: Draws the blocks.
     """
-    halves = left_by(late)
-    drawn = [left_by(generator.permutation(late)) for _ in range(_PERMUTATIONS)]
+    halves = left_by(block >= _BLOCKS // 2)
+    drawn = [
+        left_by(np.isin(block, generator.permutation(_BLOCKS)[: _BLOCKS // 2]))
+        for _ in range(_PERMUTATIONS)
+    ]
     if halves >= min(drawn):
         return 0.0
     return float((np.mean(drawn) - halves) / (left_by_none - halves))

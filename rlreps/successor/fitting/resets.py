@@ -8,6 +8,7 @@ rows are taken for resets. ``states`` are observations s and next observations s
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from rlreps.numerics import hash_rows, rows_equal
 
@@ -20,6 +21,8 @@ _VISITS = 5  # Terminal states show if each ends at least so many episodes (mean
 _BEGIN = 1 / 3  # Else more than this share of the resets go to the record's first observation.
 _LEFT_BY_OTHERS = 0.05  # Other rows may start in this share of the terminal states, at most.
 
+_SIGNS = 16  # Number of random signs of an index.
+_PERMUTATIONS = 199  # Actions matter if they explain more than in any of so many permutations.
 _FEWEST_JUMPS = 3  # Fewer marked rows are not compared with others.
 _RECURRING = 0.5  # Indices jump if their pairs (s, s') recur less than so often as others' pairs.
 _FAR = 0.99  # Vectors jump if their median error is above this quantile of others' errors.
@@ -29,6 +32,7 @@ _MOST_COORDINATES = 300  # Only so many coordinates of an observation are compar
 def find_resets(
     autoreset: bool | None,
     states: Sequence[np.ndarray],
+    action: np.ndarray,
     same: np.ndarray,
     terminated: np.ndarray,
     truncated: np.ndarray,
@@ -42,13 +46,14 @@ def find_resets(
     if autoreset is None:
         ends_jump, autoreset = jumps_at_ends(states, ends, candidates[1:])
         after = candidates & np.append(False, terminated[:-1])
-        most = after.sum() >= max(1.0, _RESTARTED * terminated[:-1].sum())
-        if autoreset is None and not ends_jump and most and not terminated[after].any():
+        most = after.sum() >= _RESTARTED * terminated[:-1].sum()
+        if autoreset is None and not ends_jump and after.any() and not terminated[after].any():
             last, begun = (each[after] for each in states)
-            others = states[0][~(ends | candidates)]
-            first = states[0][:1]
+            others, first = states[0][~(ends | candidates)], states[0][:1]
             again = rows_equal(begun, first).mean() > _BEGIN and not rows_equal(last, first).any()
             autoreset = again or _are_terminal(last, others, first)
+        matter = autoreset and _actions_matter(states[1][candidates], action[candidates])
+        autoreset = autoreset and most and not matter
     # No reset terminates.
     resets = candidates & ~terminated
     # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
@@ -56,7 +61,9 @@ def find_resets(
     return np.asarray(resets & bool(autoreset))
 
 
-def has_resets(seen: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -> bool:
+def has_resets(
+    seen: np.ndarray, action: np.ndarray, ends: np.ndarray, terminated: np.ndarray
+) -> bool:
     """Tell whether the rows after ends are resets if every row leads to the next row's observation.
 
     They are if they jump and the ends before them do not. If observations are indices, they also
@@ -64,21 +71,48 @@ def has_resets(seen: np.ndarray, ends: np.ndarray, terminated: np.ndarray) -> bo
 
     Args:
         seen: Observations, [N] or [N + 1, ...].
+        action: [N] or [N, k].
         ends: Whether a row ends an episode, [N].
         terminated: Whether a row reaches a terminal state, [N].
     """
     before, reached = seen[:-1], seen[1:]
     ends, terminated = ends[: len(before)], terminated[: len(before)]
+    after = np.append(False, ends[:-1])
     ends_jump, next_rows_jump = jumps_at_ends((before, reached), ends, ends[:-1])
     if ends_jump is None:
         # Indices that are only reached at ends may be starts as well as terminal states.
         ends_jump = are_indices(seen)
-    if next_rows_jump and not ends_jump:
-        return True
-    if not are_indices(seen):
+    resets = bool(next_rows_jump and not ends_jump)
+    if not resets and are_indices(seen):
+        resets = _are_terminal(reached[:-1][terminated[:-1]], before[~after], seen[:1])
+    return resets and not _actions_matter(reached[after], action[: len(before)][after])
+
+
+def _actions_matter(reached: np.ndarray, action: np.ndarray) -> bool:
+    """Tell whether rows reach other observations [m, ...] with other actions; resets do not."""
+    rng, reached, action = np.random.default_rng(0), reached[:MOST_COMPARED], action[:MOST_COMPARED]
+    if len(reached) < _FEWEST_JUMPS or action.dtype.kind not in "iubf":
         return False
-    others = before[~np.append(False, ends[:-1])]
-    return _are_terminal(reached[:-1][terminated[:-1]], others, seen[:1])
+    if are_indices(reached):
+        _, place = np.unique(reached, return_inverse=True)
+        values = np.sign(rng.normal(size=(place.max() + 1, _SIGNS)))[place]
+    else:
+        values = few_coordinates(reached).astype(np.float64)
+    deviation = np.where(values.std(axis=0) > 0.0, values.std(axis=0), np.inf)
+    values = (values - values.mean(axis=0)) / deviation
+    if action.dtype.kind == "f":
+        columns = action.reshape(len(action), -1).astype(np.float64)
+        columns = np.linalg.qr(columns - columns.mean(axis=0))[0].T
+    else:
+        _, kind, counts = np.unique(action, axis=0, return_inverse=True, return_counts=True)
+        rows = np.arange(len(action))
+        columns = csr_array((counts[kind] ** -0.5, (kind, rows)))  # [actions, m]
+
+    def explained(values: np.ndarray) -> float:
+        return float(np.square(columns @ values).sum())
+
+    own = explained(values)
+    return all(explained(rng.permutation(values)) < own for _ in range(_PERMUTATIONS))
 
 
 def _are_terminal(last: np.ndarray, others: np.ndarray, first: np.ndarray) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from rlreps.numerics import effective_number
 from rlreps.successor.fitting.basis import FourierBasis
@@ -31,6 +32,7 @@ _OTHER = 0.3  # A better predictor leaves at most this share of the error of ano
 _EXPLAINED = 0.2  # ... and explains at least this share of the variance. Or it explains more than
 # _LEFT, of which the other explains at most _OTHER.
 
+_MOST_NEAREST = 4_000  # Nearest rows are sought among so many.
 _PERMUTATIONS = 19  # Rewards tell nothing if one of so many permutations is predicted better.
 
 _FEWEST_FIRST = 10  # First rows are compared in at least so many episodes.
@@ -74,7 +76,7 @@ def describe_shifted(solution: LeastSquares, rewards: np.ndarray) -> str:
     if own > _LEFT and regressions.are_unrelated():
         return (
             "states and actions tell nothing measurable of the rewards: they belong to other rows, "
-            "or are noise, so that no policy is better than another"
+            "are noise, or depend on what is not observed; no policy is then better than another"
         )
     return ""
 
@@ -141,18 +143,32 @@ class _Regressions:
         return inside, float(squares[at_first].mean()) if at_first.any() else inside
 
     def are_unrelated(self) -> bool:
-        """Tell whether rows predict their own rewards no better than permuted ones."""
-        rng = np.random.default_rng(0)
-        own = self.rewards[self.inner]
+        """Tell whether rows predict their own rewards no better than permuted ones.
+
+        Rows of vectors also predict them by the nearest other row, since rewards may change within
+        distances that features do not tell apart.
+        """
+        rng, own = np.random.default_rng(0), self.rewards[self.inner]
         drawn = [rng.permutation(own) for _ in range(_PERMUTATIONS)]
         targets = np.stack([own, *drawn], axis=1)
         if self.features is None:
             columns = self._numbers(self.inner, False)
-            left = share_left(
-                targets, means_of_others(targets, targets.mean(axis=0), *columns), targets
-            )
-        else:
-            left = unexplained(self._columns(self.inner, False), targets)
+            found = means_of_others(targets, targets.mean(axis=0), *columns)
+            return self._is_chance(share_left(targets, found, targets))
+        few, recorded = self.inner[:_MOST_NEAREST], self.solution.recorded
+        action = self.solution.actions.weights(recorded.action[few])
+        columns = [action, recorded.observation[few], recorded.next_observation[few]]
+        flat = np.column_stack([column.reshape(len(few), -1) for column in columns])
+        flat /= np.maximum(flat.std(axis=0), 1e-12)
+        nearest = cKDTree(flat).query(flat, 2)[1][:, 1]
+        some = targets[: len(few)]
+        return self._is_chance(unexplained(self._columns(self.inner, False), targets)) and (
+            self._is_chance(share_left(some, some[nearest], some))
+        )
+
+    @staticmethod
+    def _is_chance(left: np.ndarray) -> bool:
+        """Tell whether a permutation, of those after the first target, leaves less than it."""
         return bool(left[0] > left[1:].min())
 
     def _numbers(self, rows: np.ndarray, alone: bool) -> list[np.ndarray]:

@@ -45,7 +45,7 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     action, num_actions, low, high = _actions_checked(given, len(states[0]))
     same = rows_equal(states[1][:-1], states[0][1:])
     terminated, truncated = _ends_checked(given, states, same)
-    resets = find_resets(given["autoreset"], states, same, terminated, truncated)
+    resets = find_resets(given["autoreset"], states, action, same, terminated, truncated)
     if resets.any():
         if given["autoreset"] is None:
             warn_user(

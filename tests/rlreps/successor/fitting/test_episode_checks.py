@@ -81,6 +81,38 @@ def test_resets_show_by_the_first_observation_if_no_row_is_predicted(resets):
             assert len(Transitions(**columns)) == len(rows) - columns["terminated"][:-1].sum()
 
 
+def test_goals_from_which_the_next_episode_goes_on_hold_no_resets():
+    # A walk on 7 x 7 cells to a corner, from which the next episode starts.
+    rng, rows, place = np.random.default_rng(0), [], np.zeros(2, int)
+    moves = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
+    while len(rows) < 4_000:
+        action = rng.integers(4)
+        reached = np.clip(place + moves[action], 0, 6)
+        rows.append((7 * place[0] + place[1], action, 7 * reached[0] + reached[1]))
+        place = reached
+    before, action, after = map(np.array, zip(*rows, strict=True))
+    ends = after == 48
+    assert len(as_transitions((before, action, after, ends, ends & False))) == 4_000
+    data = {"observations": before, "actions": action, "terminals": ends}
+    with pytest.warns(FitWarning, match="rows end an episode"):
+        assert len(Transitions.from_dictionary(data)) == 4_000 - ends[:-1].sum() - 1
+
+
+def test_starts_that_happen_to_be_the_last_observation_hold_no_resets():
+    # Games of a step or two: a hand of 20 kinds, of which one is drawn anew or kept.
+    rng, rows = np.random.default_rng(0), []
+    while len(rows) < 4_000:
+        hand, again = rng.integers(10), True
+        while again:
+            action = rng.integers(2)
+            reached = hand + action * rng.integers(1, 6)
+            again = action == 1 and reached < 12
+            rows.append((hand, action, reached, not again, False))
+            hand = reached
+    columns = dict(zip(NAMES, map(np.array, zip(*rows, strict=True)), strict=True))
+    assert len(Transitions(**columns)) == len(rows)
+
+
 def test_first_rows_from_starts_that_are_close_together_are_kept_if_ends_jump():
     # Walks from about 0 to 5, recorded from the middle of one, with same-step autoreset.
     rng, rows, state = np.random.default_rng(0), [], 2.5
@@ -146,6 +178,16 @@ def test_time_limits_that_are_marked_as_terminations_are_warned_of(seen):
     places = np.tile(np.arange(20.0), 20)[:, None] + 0.5
     ends = {"observation": places, "next_observation": places + 1.0, "action": np.arange(400) % 2}
     Transitions(**seen({**ends, "terminated": places[:, 0] == 19.5}))
+
+
+def test_cuts_in_a_large_space_of_indices_are_no_terminal_states():
+    # A walk on 100,000 places that hardly return, cut by chance.
+    rng = np.random.default_rng(0)
+    places = np.cumsum(rng.integers(1, 100, size=10_001)) % 100_000
+    cut = rng.random(10_000) < 0.02
+    action = rng.integers(2, size=10_000)
+    given = (places[:-1], action, places[1:], cut & False, cut)
+    assert len(as_transitions(given)) == 10_000  # Warnings are errors here.
 
 
 @pytest.mark.parametrize("rows", [2_000, 60_000])

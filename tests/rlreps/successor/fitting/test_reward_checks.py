@@ -90,6 +90,16 @@ def test_rewards_of_indices_that_never_recur_are_not_judged():
     assert not any("nothing measurable of the rewards" in each for each in said)
 
 
+def test_rewards_of_narrow_stripes_belong_to_their_rows(fitted):
+    rep, data, _ = fitted
+    stripes = data.next_observation % 2
+    if rep.observed.num_states is None:
+        stripes = np.cos(40.0 * np.arctan2(*data.next_observation.T)) > 0.0
+    with recorded_warnings() as said:
+        rep.task(data.next_observation, np.float64(stripes))
+    assert not any("nothing measurable of the rewards" in each for each in said)
+
+
 @pytest.mark.parametrize("indices", [False, True])
 def test_late_rewards_of_terminal_states_are_told(indices):
     # A corridor with an end at both sides, of which one pays.
