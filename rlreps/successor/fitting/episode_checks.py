@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from rlreps.numerics import rows_equal
 from rlreps.successor.fitting.regressions import (
-    MOST_TESTED_ROWS,
+    FEWEST_TESTED_ROWS,
     means_of_others,
     regress,
     share_left,
@@ -31,12 +31,13 @@ _MOST_ENVIRONMENTS = 64  # Rows of more environments are not recognised.
 _TURN_ROWS = 1_000  # About so many rows are compared with later rows.
 _IN_ORDER = 0.5  # Rows are in order if at least this share of them goes on in the next row.
 _IN_TURN = 0.8  # k environments take turns if more than this share goes on k rows later.
-_COLUMNS = 16  # So many coordinates, or random signs of indices, are predicted.
-_LEAST_TOLD = 0.1  # Else the k-th row explains at least this share of their variance, ...
-_TOLD_BETWEEN = 0.25  # ... and the next row less than this share of what the k-th row explains.
-_NEARLY = (
-    0.9  # Smallest share of the most that the k-th row explains, since 2k rows later tell too.
+_MOST_IN_TURN = 4_000  # Observations of so many rows are predicted, ...
+_COLUMNS = 16  # ... so many coordinates of them, or random signs of indices.
+_LEAST_TOLD = (
+    0.1  # A row explains at least this share of the variance of the k-th row after it, ...
 )
+_TOLD_BETWEEN = 0.25  # ... and of the next row less than this share of that share.
+_NEARLY = 0.9  # k is the least step at which a row explains this share of the most.
 
 # _count_starts: ends of episodes are not marked.
 _FEWEST_STARTS = 10  # Starts are sought if fewer ends are marked; at least so many must be found.
@@ -95,9 +96,9 @@ def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
 
     If k environments take turns, a row tells the k-th row after it, and nothing of the next row.
     """
-    seen, rng = seen[: MOST_TESTED_ROWS + _MOST_ENVIRONMENTS], np.random.default_rng(0)
-    rows = np.flatnonzero(~ends[: len(seen) - _MOST_ENVIRONMENTS])
-    if len(rows) < FEWEST_COMPARED:
+    seen, rng = seen[: _MOST_IN_TURN + _MOST_ENVIRONMENTS], np.random.default_rng(0)
+    rows = np.flatnonzero(~ends[: max(0, len(seen) - _MOST_ENVIRONMENTS)])
+    if len(rows) < FEWEST_TESTED_ROWS:
         return 0
     if are_indices(seen):
         states, place = np.unique(seen, return_inverse=True)

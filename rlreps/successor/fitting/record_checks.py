@@ -40,7 +40,7 @@ def describe_record(data: Transitions, basis: Basis, actions: ActionBasis, seed:
     # The rows before and after are in the same episode, unless episodes are short.
     rows = np.flatnonzero(~data.ends[:-2] & ~data.ends[1:-1]) + 1
     if len(rows) < FEWEST_TESTED_ROWS:
-        rows = np.arange(1, len(data) - 1)
+        rows = np.flatnonzero(~data.ends[1:-1]) + 1
     if len(rows) < FEWEST_TESTED_ROWS:
         return ""
     generator = np.random.default_rng(seed)
@@ -59,10 +59,14 @@ _MORE_THAN_POLICY = 1.5
 """A policy that chooses the action after by the next observation explains a share of the variance
 of actions. The action then explains hardly more of the next observation than this share."""
 _HIDING = 0.25  # Observations may hide a part of the state if state and action leave this error.
+_MEMORY = 0.5  # They do hide it if the row before leaves less than this share of the error.
 _CHANGED = 0.5  # Vectors change if regressions of both halves leave less than this of the error.
-_REVERSED = 0.4  # They also change if blocks at random lose this share of what actions explain.
-_CHANGE = 0.1  # Indices change if these lose this share of what states and actions explain.
-_MEMORY = 0.5  # They do if the row before leaves less than this share of the error.
+_REVERSED = (
+    0.4  # They also change if effects of actions in halves gain this share of these effects.
+)
+_LEAST_EFFECTS = 0.01  # Smaller shares of the variance that effects explain count as this one.
+_CHANGE = 0.1  # Indices change if means in halves gain this share of what they explain.
+_LEAST_EXPLAINED = 0.1  # Smaller shares of the variance that they explain count as this one.
 
 
 def _describe_neighbours(errors: "_Errors") -> str:
@@ -97,7 +101,7 @@ def _describe_neighbours(errors: "_Errors") -> str:
     if errors.actions_are_idle():
         return (
             "the actions tell nothing measurable of the next observation: they belong to other "
-            "rows, or have hardly any effect, so that no policy is better than another"
+            "rows, or have hardly any effect on it"
         )
     return ""
 
@@ -142,7 +146,11 @@ class _Errors(abc.ABC):
 
     @abc.abstractmethod
     def halves_differ(self, error: float) -> bool:
-        """Tell whether predictions in each half of the record leave less than ``error``."""
+        """Tell whether each half of the record needs a prediction of its own.
+
+        Args:
+            error: The error of one prediction by state and action, ``with_action(0)``.
+        """
 
     @abc.abstractmethod
     def actions_are_idle(self) -> bool:
@@ -191,17 +199,24 @@ class _ErrorsOfVectors(_Errors):
         return self._error(self.actions[0], self.before, self.actions[-1])
 
     def halves_differ(self, error: float) -> bool:
-        def apart(some: np.ndarray) -> np.ndarray:
-            own = self.actions[0]
-            return np.column_stack([own * some[:, None], own * ~some[:, None]])
-
-        def left_by(some: np.ndarray) -> float:
-            return self._unexplained_by_actions(apart(some))
-
-        if self._error(apart(self.block >= _BLOCKS // 2)) < _CHANGED * error:
+        late, own = self.block >= _BLOCKS // 2, self.actions[0]
+        if self._error(_apart(own, late)) < _CHANGED * error:
             return True
-        surprise = float(np.square(self._surprise).sum())
-        return _halves_add(left_by, surprise, self.block, self.generator) > _REVERSED
+        state = np.column_stack([self.features[:, :_COARSE], self.now])
+        effects = self._effects(own)
+
+        def left(some: np.ndarray, *columns: np.ndarray) -> float:
+            """Predict by the state in each part, since parts may differ in states alone."""
+            return float(
+                unexplained(np.column_stack([_apart(state, some), *columns]), self.moved).mean()
+            )
+
+        def gain(some: np.ndarray) -> float:
+            return left(some, effects) - left(some, _apart(effects, some))
+
+        explained = max(_LEAST_EFFECTS, left(late) - left(late, _apart(effects, late)))
+        drawn = _draw_parts(self.block, self.generator)
+        return _gain_of_halves(gain, late, drawn) > _REVERSED * explained
 
     def of_policy(self) -> float:
         varied = self.actions[1][:, self.actions[1].std(axis=0) > 0.0]
@@ -221,11 +236,15 @@ class _ErrorsOfVectors(_Errors):
         state = np.column_stack([self.features[:, :_COARSE], self.now])
         return np.asarray(self.moved - state @ regress(state, self.moved))
 
+    def _effects(self, actions: np.ndarray) -> np.ndarray:
+        """Return products of actions and a few coordinates."""
+        near = np.column_stack([np.ones(len(self.now)), self.now[:, :_MOST_COORDINATES]])
+        return interactions(actions, near)
+
     def _unexplained_by_actions(self, actions: np.ndarray) -> float:
         """Return what actions times a few coordinates leave of the surprise."""
-        near = np.column_stack([np.ones(len(self.now)), self.now[:, :_MOST_COORDINATES]])
-        pairs = interactions(actions, near)
-        return float(np.square(self._surprise - pairs @ regress(pairs, self._surprise)).sum())
+        effects = self._effects(actions)
+        return float(np.square(self._surprise - effects @ regress(effects, self._surprise)).sum())
 
     def _error(self, multiplied: np.ndarray, *added: np.ndarray) -> float:
         columns = [interactions(self.features, multiplied), self.now, *added]
@@ -275,11 +294,18 @@ class _ErrorsOfIndices(_Errors):
     def with_row_before(self) -> float:
         return self._error(self.actions[0], self.actions[-1], self.before)
 
-    def halves_differ(self, _: float) -> bool:
-        def left_by(some: np.ndarray) -> float:
-            return self._error(self.actions[0], some)
+    def halves_differ(self, error: float) -> bool:
+        late, own = self.block >= _BLOCKS // 2, self.actions[0]
+        cells = self.state * (int(own.max()) + 1) + own
+        # Halves may differ in states and actions alone.
+        alike = [_permute_within(late, cells, self.generator) for _ in range(_PERMUTATIONS)]
 
-        return _halves_add(left_by, 1.0, self.block, self.generator) > _CHANGE
+        def gain(some: np.ndarray) -> float:
+            return error - self._error(own, some)
+
+        drawn = alike, _draw_parts(self.block, self.generator)
+        explained = max(_LEAST_EXPLAINED, 1.0 - error + gain(late))
+        return _gain_of_halves(gain, late, *drawn) > _CHANGE * explained
 
     def of_policy(self) -> float:
         signs = self.signs_after
@@ -290,12 +316,7 @@ class _ErrorsOfIndices(_Errors):
             return float(np.square(self.signs - self._predict(actions)).sum())
 
         def permute(actions: np.ndarray) -> np.ndarray:
-            """Permute actions among the rows of a state."""
-            permuted = np.empty_like(actions)
-            chance = self.generator.random(len(actions))
-            order = np.lexsort((chance, self.state))
-            permuted[np.argsort(self.state, kind="stable")] = actions[order]
-            return permuted
+            return _permute_within(actions, self.state, self.generator)
 
         return _permutations_explain(left_by, self.actions[0], permute)
 
@@ -320,7 +341,7 @@ def _permutations_explain(
     return sum(left_by(permute(actions)) < own for _ in range(_PERMUTATIONS)) > _BY_CHANCE
 
 
-_BLOCKS = 20  # Number of blocks of time, of which other halves are drawn.
+_BLOCKS = 20  # Number of blocks of time, of which parts are drawn.
 
 
 def _blocks(rows: np.ndarray) -> np.ndarray:
@@ -328,31 +349,48 @@ def _blocks(rows: np.ndarray) -> np.ndarray:
     return np.asarray(np.argsort(np.argsort(rows)) * _BLOCKS // len(rows))
 
 
-def _halves_add(
-    left_by: Callable[[np.ndarray], float],
-    left_by_none: float,
-    block: np.ndarray,
-    generator: np.random.Generator,
-) -> float:
-    """Return which share of what the two halves explain is lost by blocks drawn at random.
+def _draw_parts(block: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
+    """Draw half of the blocks, several times; return masks of rows, [n] each.
 
-    It is 0 if any of 19 draws explains more. Blocks of time have rows that are alike, as halves do,
-    such as those of places that a policy stays in.
+    Rows that are near in time are alike, such as those of a place that a policy stays in.
+    """
+    return [
+        np.isin(block, generator.permutation(_BLOCKS)[: _BLOCKS // 2]) for _ in range(_PERMUTATIONS)
+    ]
+
+
+def _permute_within(
+    column: np.ndarray, groups: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """Permute a column [n] among the rows of each group, [n] indices."""
+    permuted = np.empty_like(column)
+    order = np.lexsort((generator.random(len(column)), groups))
+    permuted[np.argsort(groups, kind="stable")] = column[order]
+    return permuted
+
+
+def _apart(columns: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Give some rows [n] columns of their own, [n, 2k]."""
+    return np.column_stack([columns * some[:, None], columns * ~some[:, None]])
+
+
+def _gain_of_halves(
+    gain: Callable[[np.ndarray], float], late: np.ndarray, *drawn: list[np.ndarray]
+) -> float:
+    """Return how much more two halves gain than parts that were drawn, in the mean.
+
+    It is 0 if any of these gain as much.
 
     Args:
-        left_by: Returns what predictions leave, with one for some rows [n] and one for the others.
-        left_by_none: What is left without a prediction.
-        block: Block of each row, [n].
-        generator: Draws the blocks.
+        gain: Returns by how much a prediction for some rows [n] and one for the others lower an
+            error.
+        late: Whether rows are in the second half, [n].
+        *drawn: Parts of each kind, of which the kind that gains more counts.
     """
-    halves = left_by(block >= _BLOCKS // 2)
-    drawn = [
-        left_by(np.isin(block, generator.permutation(_BLOCKS)[: _BLOCKS // 2]))
-        for _ in range(_PERMUTATIONS)
-    ]
-    if halves >= min(drawn):
+    own, others = gain(late), [[gain(some) for some in parts] for parts in drawn]
+    if own <= max(map(max, others)):
         return 0.0
-    return float((np.mean(drawn) - halves) / (left_by_none - halves))
+    return own - max(sum(gains) / len(gains) for gains in others)
 
 
 _STRETCHES = 20  # A stretch has as many rows as one of so many equal parts of the record, ...
@@ -367,9 +405,9 @@ _CHOSEN = 0.05  # ... unless at least this share of them has equal rows followed
 
 def _follows(rows: np.ndarray) -> bool:
     """Tell whether few rows of [m] differ, and most equal rows are followed by equal rows."""
-    pairs = np.unique(np.stack([rows[:-1], rows[1:]]), axis=1)
-    different = len(np.unique(pairs[0]))
-    return different < _DIFFERENT * len(rows) and pairs.shape[1] - different < _CHOSEN * len(rows)
+    different = len(np.unique(rows[:-1]))
+    pairs = len(np.unique(rows[:-1] * np.uint64(3) + rows[1:]))  # Both are hashes.
+    return different < _DIFFERENT * len(rows) and pairs - different < _CHOSEN * len(rows)
 
 
 def _describe_copies(data: Transitions) -> str:

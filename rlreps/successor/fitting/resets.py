@@ -17,8 +17,8 @@ FEWEST_COMPARED, MOST_COMPARED = 100, 5_000
 
 _RESTARTED = 0.75
 """Least share of the terminations that resets follow. The others may end the record of a copy."""
+_BEGIN = 1 / 3  # Rows are resets if more than this share of them reach the record's first state.
 _VISITS = 5  # Terminal states show if each ends at least so many episodes (mean).
-_BEGIN = 1 / 3  # Else more than this share of the resets go to the record's first observation.
 _LEFT_BY_OTHERS = 0.05  # Other rows may start in this share of the terminal states, at most.
 
 _SIGNS = 16  # Number of random signs of an index.
@@ -52,6 +52,8 @@ def find_resets(
             others, first = states[0][~(ends | candidates)], states[0][:1]
             again = rows_equal(begun, first).mean() > _BEGIN and not rows_equal(last, first).any()
             autoreset = again or _are_terminal(last, others, first)
+            if len(others) < FEWEST_COMPARED:  # Episodes may go on where all of them start.
+                autoreset = not rows_equal(last, first).all()
         matter = autoreset and _actions_matter(states[1][candidates], action[candidates])
         autoreset = autoreset and most and not matter
     # No reset terminates.

@@ -18,7 +18,6 @@ from rlreps.successor.fitting.regressions import (
     means_of_others,
     regress,
     share_left,
-    unexplained,
 )
 
 _FEWEST_REWARDS = 100  # Nothing is compared with fewer rewards far from the median.
@@ -26,11 +25,12 @@ _ROWS_A_FEATURE = 6  # Smallest number of rows for each feature of state and act
 _MOST_FEATURES = 800  # Largest number of features of state and action.
 _FEWEST_OF_STATE, _MOST_OF_STATE = 10, 40  # Numbers of Fourier features of a state.
 
-_LEFT = 0.1  # Nothing is left to explain if an error is below this share of the variance ...
-_SMALL, _EXACT = 0.01, 0.03  # ... unless, above _SMALL, another predictor leaves less than _EXACT.
-_OTHER = 0.3  # A better predictor leaves at most this share of the error of another, ...
-_EXPLAINED = 0.2  # ... and explains at least this share of the variance. Or it explains more than
-# _LEFT, of which the other explains at most _OTHER.
+_LEFT = 0.1  # Nothing is left to explain if an error is below this share of the variance.
+_SMALL = 0.01  # Below _LEFT, down to this error, only an exact predictor is better.
+_EXACT = 0.03  # An exact predictor leaves at most this share of the error of another.
+_OTHER = 0.3  # A better predictor leaves at most this share of the error of another.
+_EXPLAINED = 0.2  # A better predictor also explains at least this share of the variance.
+_ALONE = 0.3  # Or it explains more than _LEFT, and another at most this share of what it explains.
 
 _MOST_NEAREST = 4_000  # Nearest rows are sought among so many.
 _PERMUTATIONS = 19  # Rewards tell nothing if one of so many permutations is predicted better.
@@ -66,7 +66,7 @@ def describe_shifted(solution: LeastSquares, rewards: np.ndarray) -> str:
     late = own_first > max(_LATE * own, _WRONG) and before_first < own_first / _LATE
     name, other = ("before", before) if late or before < after else ("after", after)
     better = other < min(_OTHER * own, 1.0 - _EXPLAINED)
-    alone = 1.0 - other > max(_LEFT, (1.0 - own) / _OTHER)
+    alone = 1.0 - other > max(_LEFT, (1.0 - own) / _ALONE)
     exact = own > _SMALL and other < _EXACT * own
     if late or exact or (own > _LEFT and (better or alone)):
         return (
@@ -116,7 +116,8 @@ class _Regressions:
         if len(inner) < FEWEST_TESTED_ROWS or effective_number(apart) < _FEWEST_REWARDS:
             return None
         if solution.basis.num_states is not None:
-            return cls(solution, rewards, None, inner, first)
+            discrete = recorded.action.dtype.kind in "iu"
+            return cls(solution, rewards, None, inner, first) if discrete else None
         features = _features_of_vectors(solution, inner)
         return features and cls(solution, rewards, features, inner, first)
 
@@ -161,8 +162,9 @@ class _Regressions:
         flat = np.column_stack([column.reshape(len(few), -1) for column in columns])
         flat /= np.maximum(flat.std(axis=0), 1e-12)
         nearest = cKDTree(flat).query(flat, 2)[1][:, 1]
-        some = targets[: len(few)]
-        return self._is_chance(unexplained(self._columns(self.inner, False), targets)) and (
+        some, features = targets[: len(few)], self._columns(self.inner, False)
+        tested, found = targets[1::2], features[1::2] @ regress(features[::2], targets[::2])
+        return self._is_chance(share_left(tested, found, tested)) and (
             self._is_chance(share_left(some, some[nearest], some))
         )
 

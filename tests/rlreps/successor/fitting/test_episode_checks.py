@@ -82,7 +82,7 @@ def test_resets_show_by_the_first_observation_if_no_row_is_predicted(resets):
 
 
 def test_goals_from_which_the_next_episode_goes_on_hold_no_resets():
-    # A walk on 7 x 7 cells to a corner, from which the next episode starts.
+    # A walk on 7 x 7 cells to the middle, from which the next episode starts.
     rng, rows, place = np.random.default_rng(0), [], np.zeros(2, int)
     moves = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
     while len(rows) < 4_000:
@@ -91,7 +91,7 @@ def test_goals_from_which_the_next_episode_goes_on_hold_no_resets():
         rows.append((7 * place[0] + place[1], action, 7 * reached[0] + reached[1]))
         place = reached
     before, action, after = map(np.array, zip(*rows, strict=True))
-    ends = after == 48
+    ends = after == 24
     assert len(as_transitions((before, action, after, ends, ends & False))) == 4_000
     data = {"observations": before, "actions": action, "terminals": ends}
     with pytest.warns(FitWarning, match="rows end an episode"):
@@ -111,6 +111,22 @@ def test_starts_that_happen_to_be_the_last_observation_hold_no_resets():
             hand = reached
     columns = dict(zip(NAMES, map(np.array, zip(*rows, strict=True)), strict=True))
     assert len(Transitions(**columns)) == len(rows)
+
+
+@pytest.mark.parametrize("size", [300, 1_200])
+def test_contexts_that_tell_nothing_do_not_take_turns(size):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        seen = rng.standard_t(3, size=(size, 1 + seed % 3))
+        flags = np.zeros(size, bool)
+        data = {"observations": seen, "actions": rng.integers(2, size=size), "terminals": flags}
+        assert len(Transitions.from_dictionary(data)) == size - 1  # Warnings are errors here.
+
+
+def test_resets_of_short_records_are_recognised():
+    given = glide("next-step", walls=True, size=80)
+    with pytest.warns(FitWarning, match="rows start in the state in which the row before"):
+        assert len(Transitions(**given)) == 80 - given["terminated"][:-1].sum()
 
 
 def test_first_rows_from_starts_that_are_close_together_are_kept_if_ends_jump():
@@ -181,12 +197,16 @@ def test_time_limits_that_are_marked_as_terminations_are_warned_of(seen):
 
 
 def test_cuts_in_a_large_space_of_indices_are_no_terminal_states():
-    # A walk on 100,000 places that hardly return, cut by chance.
+    # Walks on 100,000 places that hardly return, from anywhere, cut by chance.
     rng = np.random.default_rng(0)
-    places = np.cumsum(rng.integers(1, 100, size=10_001)) % 100_000
     cut = rng.random(10_000) < 0.02
+    moves = np.where(np.roll(cut, 1), rng.integers(100_000, size=10_000), 0)
+    moves += rng.integers(1, 100, size=10_000)
+    after = np.cumsum(moves) % 100_000
+    before = (after - rng.integers(1, 100, size=10_000)) % 100_000
+    before[1:] = np.where(cut[:-1], before[1:], after[:-1])
     action = rng.integers(2, size=10_000)
-    given = (places[:-1], action, places[1:], cut & False, cut)
+    given = (before, action, after, cut & False, cut)
     assert len(as_transitions(given)) == 10_000  # Warnings are errors here.
 
 
@@ -310,7 +330,7 @@ def test_jumps_that_depend_on_where_they_start_are_no_starts():
 def test_turns_are_told_if_no_next_observations_were_recorded(copies, indices):
     # Walks on a line of 30 places in episodes of 25 rows, at other times in each copy.
     rng = np.random.default_rng(0)
-    moves = rng.choice([-1, 1], size=(copies, 1_000 // copies))
+    moves = rng.choice([-1, 1], size=(copies, 2_000 // copies))
     ends = (np.arange(moves.shape[1]) + 7 * np.arange(copies)[:, None]) % 25 == 0
     places = np.zeros_like(moves)
     for time in range(1, moves.shape[1]):

@@ -136,6 +136,51 @@ def test_a_noisy_world_that_changes_is_told_and_one_that_does_not_is_not():
         assert ("two halves" in describe(record(states, actions), 4)) == turned
 
 
+@pytest.mark.parametrize("indices", [False, True])
+def test_states_that_wander_are_no_change(indices):
+    # A walk on 60 x 60 cells whose moves depend on the place; later, episodes start elsewhere.
+    rng, rows, place = np.random.default_rng(0), [], np.array([5, 30])
+    moves = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
+    for row in range(4 * ROWS):
+        action = int(rng.integers(4))
+        turned = (action + place[0] // 15) % 4 if rng.random() < 0.8 else rng.integers(4)
+        rows.append((place, action))
+        place = np.clip(place + moves[turned], 0, 59)
+        if (row + 1) % 50 == 0:
+            place = np.array([5 + 50 * (row > 2 * ROWS), rng.integers(60)])
+    states = np.array([seen for seen, _ in rows] + [place])
+    actions = np.array([action for _, action in rows])
+    seen = 60 * states[:, 0] + states[:, 1] if indices else np.float32(states / 60.0)
+    ends = np.arange(1, 4 * ROWS + 1) % 50 == 0
+    after = seen[1:].copy()
+    after[ends] = seen[:-1][ends]
+    data = Transitions(
+        observation=seen[:-1],
+        action=actions,
+        next_observation=after,
+        terminated=ends & False,
+        truncated=ends,
+    )
+    assert "two halves" not in describe(data, 4)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+def test_bandits_of_one_step_say_nothing_of_actions(indices):
+    rng = np.random.default_rng(0)
+    before, after = rng.integers(5, size=(2, 3_000))
+    if not indices:
+        before, after = rng.normal(size=(2, 3_000, 3))
+    every = np.ones(3_000, bool)
+    data = Transitions(
+        observation=before,
+        action=rng.integers(2, size=3_000),
+        next_observation=after,
+        terminated=every,
+        truncated=every & False,
+    )
+    assert describe(data) == ""
+
+
 def test_actions_of_small_effect_that_change_are_told_and_a_changing_policy_is_not():
     # Three forces on a mass whose place springs back, beside noise; a policy that learns to push.
     rng = np.random.default_rng(0)

@@ -94,7 +94,7 @@ def test_rewards_of_narrow_stripes_belong_to_their_rows(fitted):
     rep, data, _ = fitted
     stripes = data.next_observation % 2
     if rep.observed.num_states is None:
-        stripes = np.cos(40.0 * np.arctan2(*data.next_observation.T)) > 0.0
+        stripes = np.sin(190.0 * np.arctan2(*data.next_observation.T)) > 0.0
     with recorded_warnings() as said:
         rep.task(data.next_observation, np.float64(stripes))
     assert not any("nothing measurable of the rewards" in each for each in said)
@@ -150,3 +150,20 @@ def test_a_row_does_not_predict_its_own_reward(length):
     regressions = _Regressions.of(rep.solution, rng.normal(size=3_000))
     assert told
     assert min(regressions.errors()) > 0.9
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,)])
+def test_rewards_of_indices_with_a_box_of_actions_are_taken(shape):
+    rng = np.random.default_rng(0)
+    states = rng.integers(9, size=1_501)
+    flags = np.zeros(1_500, bool)
+    data = Transitions(
+        observation=states[:-1],
+        action=rng.uniform(size=(1_500, *shape)),
+        next_observation=states[1:],
+        terminated=flags,
+        truncated=flags,
+    )
+    with recorded_warnings():
+        rep = fit(data, method="td", num_features=4, discount=0.5, steps=2)
+    assert len(rep.task(data.next_observation, rng.normal(size=1_500)).rewards) == 1_500
