@@ -3,8 +3,8 @@
     python scripts/record_defects.py
 
 Every record is fitted with the defaults, and its rewards are given as a task. Worlds at the end of
-the tables were kept aside: no check was changed after they were tried. The extra ``problems`` has
-the environments. ``docs/results/record-defects.md`` has the tables.
+the tables were kept aside: no check was changed because of them. The extra ``problems`` has the
+environments. ``docs/results/record-defects.md`` has the tables.
 """
 
 import collections
@@ -298,7 +298,7 @@ def say(given: Record, discount: float) -> str:
             rep.task(data.next_observation, given.reward[data.kept])
         except InputError as refused:
             error = str(refused)
-    return " | ".join([*said, error])
+    return " | ".join(filter(None, [*said, error]))
 
 
 # --- Defects --------------------------------------------------------------------------------------
@@ -344,7 +344,10 @@ def in_other_units(given: Record, _: np.random.Generator) -> Record | None:
 def changed_halfway(given: Record, _: np.random.Generator) -> Record:
     """Change what actions mean in the second half of the record."""
     half, action = STEPS // 2, given.action.copy()
-    changed = -action if given.num_actions is None else (action + 1) % given.num_actions
+    if given.num_actions is None:
+        changed = action.min(axis=0) + action.max(axis=0) - action
+    else:
+        changed = (action + 1) % given.num_actions
     action[half:] = changed[half:]
     return given.but(action=action)
 
@@ -418,17 +421,17 @@ def ending(change: Callable[[Record], Record]) -> Callable[..., Record | None]:
 
 
 NEVER = np.zeros(STEPS, np.bool_)
-OTHER_ROWS = "the actions tell nothing", "predicts the next observation better than the row's own"
-REWARDS = ("rewards seem to be those of the rows",)
+ACTIONS = "the action of the row {} predicts the next observation better"
+REWARDS = "rewards seem to be those of the rows {}"
 UNMARKED = "ends are not marked", "go to the first observation of the next episode"
 
 DEFECTS: Mapping[str, tuple[tuple[str, ...], Callable[..., Record | None]]] = {
-    "actions one row late": (OTHER_ROWS, moved("action", late)),
-    "actions one row early": (OTHER_ROWS, moved("action", early)),
-    "actions of other rows": (OTHER_ROWS, moved("action", other)),
+    "actions one row late": ((ACTIONS.format("after"),), moved("action", late)),
+    "actions one row early": ((ACTIONS.format("before"),), moved("action", early)),
+    "actions of other rows": (("the actions tell nothing",), moved("action", other)),
     "actions change their meaning halfway": (("the two halves of the record",), changed_halfway),
-    "rewards one row late": (REWARDS, moved("reward", late)),
-    "rewards one row early": (REWARDS, moved("reward", early)),
+    "rewards one row late": ((REWARDS.format("before"),), moved("reward", late)),
+    "rewards one row early": ((REWARDS.format("after"),), moved("reward", early)),
     "rewards of other rows": (
         ("nothing measurable of the rewards",),
         moved("reward", other),
@@ -448,7 +451,10 @@ DEFECTS: Mapping[str, tuple[tuple[str, ...], Callable[..., Record | None]]] = {
         ),
     ),
     "last observations lost": (UNMARKED, ending(lambda r: r.but(reached=next_starts(r)))),
-    "rows of resets kept": (("resets", "left out"), with_resets),
+    "rows of resets kept": (
+        ("rows start in the state in which the row before ended",),
+        with_resets,
+    ),
     "time limits marked as terminations": (("a time limit ended them",), ends_as("terminated")),
     "terminations marked as cuts": (("in which no other rows go on",), ends_as("truncated")),
     "recorded twice": (
@@ -482,12 +488,14 @@ def main() -> None:
     alarms = []
     for name, world in WORLDS.items():
         given = record(world, seed=0)
-        said = say(given, world.discount)
-        alarms.append((name, ", ".join(names_of(said)) or "-", said or "-"))
+        for words, sound in (("", given), (", no next observations", given.but(reached=None))):
+            said = say(sound, world.discount)
+            alarms.append((name + words, ", ".join(names_of(said)) or "-", said or "-"))
+        usual = alarms[-2][2]
         for defect, bad in planted(given, world, np.random.default_rng(0)):
             said = say(bad, world.discount)
-            named = defect in names_of(said)
-            found[defect][name] = "named" if named else "another warning" if said else "silent"
+            named, other = defect in names_of(said), said not in ("", usual)
+            found[defect][name] = "named" if named else "another warning" if other else "silent"
     hows, rows = ("named", "another warning", "silent"), []
     for defect, by in found.items():
         counts = collections.Counter(by.values())

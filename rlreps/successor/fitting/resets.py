@@ -103,8 +103,8 @@ def _actions_matter(reached: np.ndarray, action: np.ndarray) -> bool:
     deviation = np.where(values.std(axis=0) > 0.0, values.std(axis=0), np.inf)
     values = (values - values.mean(axis=0)) / deviation
     if action.dtype.kind == "f":
-        columns = action.reshape(len(action), -1).astype(np.float64)
-        columns = np.linalg.qr(columns - columns.mean(axis=0))[0].T
+        numbers = action.reshape(len(action), -1).astype(np.float64)
+        columns = csr_array(np.linalg.qr(numbers - numbers.mean(axis=0))[0].T)
     else:
         _, kind, counts = np.unique(action, axis=0, return_inverse=True, return_counts=True)
         rows = np.arange(len(action))

@@ -161,7 +161,7 @@ class _Regressions:
         columns = [action, recorded.observation[few], recorded.next_observation[few]]
         flat = np.column_stack([column.reshape(len(few), -1) for column in columns])
         flat /= np.maximum(flat.std(axis=0), 1e-12)
-        nearest = cKDTree(flat).query(flat, 2)[1][:, 1]
+        nearest = np.asarray(cKDTree(flat).query(flat, 2)[1])[:, 1]
         some, features = targets[: len(few)], self._columns(self.inner, False)
         tested, found = targets[1::2], features[1::2] @ regress(features[::2], targets[::2])
         return self._is_chance(share_left(tested, found, tested)) and (
