@@ -31,12 +31,10 @@ _MOST_ENVIRONMENTS = 64  # Rows of more environments are not recognised.
 _TURN_ROWS = 1_000  # About so many rows are compared with later rows.
 _IN_ORDER = 0.5  # Rows are in order if at least this share of them goes on in the next row.
 _IN_TURN = 0.8  # k environments take turns if more than this share goes on k rows later.
-_MOST_IN_TURN = 4_000  # Observations of so many rows are predicted, ...
-_COLUMNS = 16  # ... so many coordinates of them, or random signs of indices.
-_LEAST_TOLD = (
-    0.1  # A row explains at least this share of the variance of the k-th row after it, ...
-)
-_TOLD_BETWEEN = 0.25  # ... and of the next row less than this share of that share.
+_MOST_IN_TURN = 4_000  # Later rows are predicted from so many rows.
+_COLUMNS = 16  # So many coordinates, or random signs of indices, are predicted.
+_LEAST_TOLD = 0.1  # A row explains at least this share of the variance of the k-th row after it.
+_TOLD_BETWEEN = 0.25  # The share of the next row that it explains is smaller by this factor.
 _NEARLY = 0.9  # k is the least step at which a row explains this share of the most.
 
 # _count_starts: ends of episodes are not marked.

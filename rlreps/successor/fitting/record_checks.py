@@ -7,7 +7,7 @@ except the action after, which a policy may choose by this observation.
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -61,9 +61,7 @@ of actions. The action then explains hardly more of the next observation than th
 _HIDING = 0.25  # Observations may hide a part of the state if state and action leave this error.
 _MEMORY = 0.5  # They do hide it if the row before leaves less than this share of the error.
 _CHANGED = 0.5  # Vectors change if regressions of both halves leave less than this of the error.
-_REVERSED = (
-    0.4  # They also change if effects of actions in halves gain this share of these effects.
-)
+_REVERSED = 0.4  # They also change if effects of actions in halves gain this share of themselves.
 _LEAST_EFFECTS = 0.01  # Smaller shares of the variance that effects explain count as this one.
 _CHANGE = 0.1  # Indices change if means in halves gain this share of what they explain.
 _LEAST_EXPLAINED = 0.1  # Smaller shares of the variance that they explain count as this one.
@@ -113,6 +111,7 @@ _FEWEST_FEATURES = 50  # With fewer, the row before may only tell what these fea
 _STILL = 1e-5  # A coordinate is still if its change deviates by less, in units of the axes.
 _FOLLOWED = 0.5  # Actions follow from the state if it leaves less of the variance of a feature.
 _COARSE = 20  # Features of the state that predict what is left for actions to explain.
+_MOST_CROSSED = 10  # With more features of an action, halves compare its mean effects alone.
 _MOST_COORDINATES = 5  # Coordinates of the state that multiply actions to explain it.
 
 
@@ -203,7 +202,7 @@ class _ErrorsOfVectors(_Errors):
         if self._error(_apart(own, late)) < _CHANGED * error:
             return True
         state = np.column_stack([self.features[:, :_COARSE], self.now])
-        effects = self._effects(own)
+        effects = self._effects(own) if own.shape[1] <= _MOST_CROSSED else own
 
         def left(some: np.ndarray, *columns: np.ndarray) -> float:
             """Predict by the state in each part, since parts may differ in states alone."""
@@ -298,7 +297,7 @@ class _ErrorsOfIndices(_Errors):
         late, own = self.block >= _BLOCKS // 2, self.actions[0]
         cells = self.state * (int(own.max()) + 1) + own
         # Halves may differ in states and actions alone.
-        alike = [_permute_within(late, cells, self.generator) for _ in range(_PERMUTATIONS)]
+        alike = (_permute_within(late, cells, self.generator) for _ in range(_PERMUTATIONS))
 
         def gain(some: np.ndarray) -> float:
             return error - self._error(own, some)
@@ -349,14 +348,13 @@ def _blocks(rows: np.ndarray) -> np.ndarray:
     return np.asarray(np.argsort(np.argsort(rows)) * _BLOCKS // len(rows))
 
 
-def _draw_parts(block: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
-    """Draw half of the blocks, several times; return masks of rows, [n] each.
+def _draw_parts(block: np.ndarray, generator: np.random.Generator) -> Iterator[np.ndarray]:
+    """Draw half of the blocks, several times; yield masks of rows, [n] each.
 
     Rows that are near in time are alike, such as those of a place that a policy stays in.
     """
-    return [
-        np.isin(block, generator.permutation(_BLOCKS)[: _BLOCKS // 2]) for _ in range(_PERMUTATIONS)
-    ]
+    for _ in range(_PERMUTATIONS):
+        yield np.isin(block, generator.permutation(_BLOCKS)[: _BLOCKS // 2])
 
 
 def _permute_within(
@@ -375,7 +373,7 @@ def _apart(columns: np.ndarray, some: np.ndarray) -> np.ndarray:
 
 
 def _gain_of_halves(
-    gain: Callable[[np.ndarray], float], late: np.ndarray, *drawn: list[np.ndarray]
+    gain: Callable[[np.ndarray], float], late: np.ndarray, *drawn: Iterable[np.ndarray]
 ) -> float:
     """Return how much more two halves gain than parts that were drawn, in the mean.
 
@@ -387,10 +385,15 @@ def _gain_of_halves(
         late: Whether rows are in the second half, [n].
         *drawn: Parts of each kind, of which the kind that gains more counts.
     """
-    own, others = gain(late), [[gain(some) for some in parts] for parts in drawn]
-    if own <= max(map(max, others)):
-        return 0.0
-    return own - max(sum(gains) / len(gains) for gains in others)
+    own, means = gain(late), []
+    for parts in drawn:
+        gains = []
+        for some in parts:
+            gains.append(gain(some))
+            if gains[-1] >= own:
+                return 0.0
+        means.append(sum(gains) / len(gains))
+    return own - max(means)
 
 
 _STRETCHES = 20  # A stretch has as many rows as one of so many equal parts of the record, ...
