@@ -325,7 +325,7 @@ def early(_: np.random.Generator) -> Array:
     return (np.arange(STEPS) + 1) % STEPS
 
 
-def other(rng: np.random.Generator) -> Array:
+def in_any_order(rng: np.random.Generator) -> Array:
     """Take rows in any order."""
     return rng.permutation(STEPS)
 
@@ -428,13 +428,13 @@ UNMARKED = "ends are not marked", "go to the first observation of the next episo
 DEFECTS: Mapping[str, tuple[tuple[str, ...], Callable[..., Record | None]]] = {
     "actions one row late": ((ACTIONS.format("after"),), moved("action", late)),
     "actions one row early": ((ACTIONS.format("before"),), moved("action", early)),
-    "actions of other rows": (("the actions tell nothing",), moved("action", other)),
+    "actions of other rows": (("the actions tell nothing",), moved("action", in_any_order)),
     "actions change their meaning halfway": (("the two halves of the record",), changed_halfway),
     "rewards one row late": ((REWARDS.format("before"),), moved("reward", late)),
     "rewards one row early": ((REWARDS.format("after"),), moved("reward", early)),
     "rewards of other rows": (
         ("nothing measurable of the rewards",),
-        moved("reward", other),
+        moved("reward", in_any_order),
     ),
     "speeds hidden": (("observations lack a part of the state",), without),
     "observations in other units halfway": (("the two halves of the record",), in_other_units),

@@ -13,6 +13,7 @@ from rlreps.numerics import rows_equal
 from rlreps.successor.fitting.regressions import (
     FEWEST_TESTED_ROWS,
     means_of_others,
+    random_signs,
     regress,
     share_left,
 )
@@ -99,8 +100,8 @@ def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
     if len(rows) < FEWEST_TESTED_ROWS:
         return 0
     if are_indices(seen):
-        states, place = np.unique(seen, return_inverse=True)
-        values = np.sign(rng.normal(size=(len(states), _COLUMNS)))[place]
+        _, place = np.unique(seen, return_inverse=True)
+        values = random_signs(place, _COLUMNS, rng)
     else:
         scaled = few_coordinates(seen).astype(np.float64)
         scaled = scaled[:, scaled.std(axis=0) > 0.0]

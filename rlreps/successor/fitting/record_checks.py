@@ -20,6 +20,7 @@ from rlreps.successor.fitting.regressions import (
     interactions,
     mean_share_left,
     means_of_others,
+    random_signs,
     regress,
     unexplained,
 )
@@ -275,11 +276,10 @@ class _ErrorsOfIndices(_Errors):
     elsewhere = 0.9
 
     def __init__(self, data: Transitions, rows: np.ndarray, generator: np.random.Generator) -> None:
-        states, self.reached = np.unique(data.next_observation[rows], return_inverse=True)
-        self.signs = np.sign(generator.normal(size=(len(states), _CUMULANTS)))[self.reached]
+        _, self.reached = np.unique(data.next_observation[rows], return_inverse=True)
+        self.signs = random_signs(self.reached, _CUMULANTS, generator)
         self.actions = {step: data.action[rows + step] for step in (-1, 0, 1)}
-        count = int(self.actions[1].max()) + 1
-        self.signs_after = np.sign(generator.normal(size=(count, _CUMULANTS)))[self.actions[1]]
+        self.signs_after = random_signs(self.actions[1], _CUMULANTS, generator)
         self.before, self.state = data.observation[rows - 1], data.observation[rows]
         self.block, self.generator = _blocks(rows), generator
         self.of_state = means_of_others(self.signs, self.signs.mean(axis=0), self.state)

@@ -47,6 +47,12 @@ def means_of_others(targets: np.ndarray, prior: np.ndarray, *columns: np.ndarray
     return np.asarray((sums[kind] - targets + prior) / counts[kind, None])
 
 
+def random_signs(places: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Give each index of ``places`` [n] as many random signs as ``count``, [n, count]."""
+    signs = np.sign(generator.normal(size=(int(places.max()) + 1, count)))
+    return np.asarray(signs[places])
+
+
 def mean_share_left(targets: np.ndarray, found: np.ndarray) -> float:
     """Return the share of the variance of targets [n, k] that predictions leave, over all k."""
     variance = max(float(targets.var(axis=0).mean()), 1e-12)

@@ -186,8 +186,8 @@ class SuccessorRepresentation:
             reward: Instead of samples, a function from observations [n, ...] to rewards [n].
 
         Warns:
-            FitWarning: If samples of one state differ, if rewards seem to be those of the row
-                before or after, or of more than the state, if no transition reaches a reward, or if
+            FitWarning: If samples of one state differ, if rewards seem to be those of other
+                rows, or of more than the state, if no transition reaches a reward, or if
                 fewer than 100 transitions, and 5 % of all, have a reward far from the median:
                 (Σ x²)² / Σ x⁴ of the differences x from it, a number of transitions, is as small.
         """

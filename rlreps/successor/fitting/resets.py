@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from rlreps.numerics import hash_rows, rows_equal
+from rlreps.successor.fitting.regressions import random_signs
 
 FEWEST_COMPARED, MOST_COMPARED = 100, 5_000
 """Smallest and largest number of other rows with which rows are compared."""
@@ -97,7 +98,7 @@ def _actions_matter(reached: np.ndarray, action: np.ndarray) -> bool:
         return False
     if are_indices(reached):
         _, place = np.unique(reached, return_inverse=True)
-        values = np.sign(rng.normal(size=(place.max() + 1, _SIGNS)))[place]
+        values = random_signs(place, _SIGNS, rng)
     else:
         values = few_coordinates(reached).astype(np.float64)
     deviation = np.where(values.std(axis=0) > 0.0, values.std(axis=0), np.inf)

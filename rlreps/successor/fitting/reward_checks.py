@@ -54,7 +54,7 @@ def describe_arriving(solution: LeastSquares, rewards: np.ndarray) -> str:
 
 
 def describe_shifted(solution: LeastSquares, rewards: np.ndarray) -> str:
-    """Say whether rewards [N] seem to be those of the rows before, after, or any; "" otherwise.
+    """Say whether rewards [N] seem to be those of other rows; "" otherwise.
 
     Rewards that are late may be functions of the state, but those of the first rows belong to the
     episode before.
@@ -156,17 +156,18 @@ class _Regressions:
             columns = self._numbers(self.inner, False)
             found = means_of_others(targets, targets.mean(axis=0), *columns)
             return self._is_chance(share_left(targets, found, targets))
+        features = self._columns(self.inner, False)
+        tested, found = targets[1::2], features[1::2] @ regress(features[::2], targets[::2])
+        if not self._is_chance(share_left(tested, found, tested)):
+            return False
         few, recorded = self.inner[:_MOST_NEAREST], self.solution.recorded
         action = self.solution.actions.weights(recorded.action[few])
         columns = [action, recorded.observation[few], recorded.next_observation[few]]
         flat = np.column_stack([column.reshape(len(few), -1) for column in columns])
         flat /= np.maximum(flat.std(axis=0), 1e-12)
         nearest = np.asarray(cKDTree(flat).query(flat, 2)[1])[:, 1]
-        some, features = targets[: len(few)], self._columns(self.inner, False)
-        tested, found = targets[1::2], features[1::2] @ regress(features[::2], targets[::2])
-        return self._is_chance(share_left(tested, found, tested)) and (
-            self._is_chance(share_left(some, some[nearest], some))
-        )
+        some = targets[: len(few)]
+        return self._is_chance(share_left(some, some[nearest], some))
 
     @staticmethod
     def _is_chance(left: np.ndarray) -> bool:

@@ -78,7 +78,9 @@ class Transitions:
             do not go where no others go, None leaves them out if three quarters of the terminations
             have one, none of them terminates, and either hardly any other rows start where they
             start, in a few states that recur, or a third of them go to the record's first
-            observation, in which none starts. False afterwards, since none are left.
+            observation, in which none starts. With fewer than 100 other rows, the first two of
+            these suffice if not all start where the record starts. Rows whose actions decide where
+            they go are kept. False afterwards, since none are left.
         kept: Which of the rows that were given are left, [N]. ``rewards[transitions.kept]`` are the
             rewards of the rows.
 
@@ -156,7 +158,7 @@ class Transitions:
 
         Warns:
             FitWarning: If rows inside the record are left out, since their next states are unknown
-                or they are resets.
+                or they are resets, or if ends seem to mark the first rows of episodes.
         """
         fields = read_dictionary(data)
         kept = fields.pop("kept")
