@@ -1,6 +1,6 @@
 """Exact optima of objectives on a known chain: functions of its states, in double precision.
 
-States are drawn from p, uniform by default; p need not be stationary under P. With a discount γ,
+States are drawn uniformly; this distribution p need not be stationary under P. With a discount γ,
 the pairs (s, s⁺) follow the normalised successor measure M = (1 − γ) Σ_{k≥0} γᵏ P^{k+1}; with
 γ = 0, they are single steps. The distribution of s⁺ is p⁺ = Mᵀp; the distribution of the next state
 is p' = Pᵀp.
@@ -8,8 +8,8 @@ is p' = Pᵀp.
 Compare an objective with its **own** truth, since truths differ. The singular functions of Ψ weigh
 columns equally, and those of the density ratio M̃ = M / p⁺ weigh columns by p⁺. The walk takes each
 pair in either order. The logarithm of M̃ has another rank than M̃. Temporal differences end at a
-fixed point, not at a minimum. If P is symmetric and p uniform, all truths but the logarithm's have
-the same functions with positive eigenvalues.
+fixed point, not at a minimum. If P is symmetric, all truths but the logarithm's have the same
+functions with positive eigenvalues.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ import numpy as np
 import scipy.linalg
 from jax import Array
 
-from rlreps.errors import require, require_interval
+from rlreps.errors import require
 from rlreps.subspace import fix_signs, subspace_distance
 from rlreps.typing import DoubleArray
 
@@ -92,40 +92,26 @@ class ChainTruths:
     """A chain of n states, and the optima of objectives on it.
 
     Attributes:
-        transition: P, [n, n]; rows sum to 1.
+        transition: P, [n, n]; rows sum to 1 up to rounding.
         discount: γ, in [0, 1).
-        distribution: p, [n]; None is uniform.
 
     Raises:
-        InputError: If P is not a transition matrix, γ is out of range, p is not positive or does
-            not sum to 1, or some state is never reached, so that p⁺ says nothing about it.
+        InputError: If some state is never reached, so that p⁺ says nothing about it.
     """
 
     transition: DoubleArray
     discount: float = 0.95
-    distribution: DoubleArray | None = None
 
     def __post_init__(self) -> None:
         chain = np.asarray(self.transition, np.float64)
-        states = len(chain)
-        require(chain.shape == (states, states), "a transition matrix [n, n]", chain.shape)
-        off = np.abs(chain.sum(axis=1) - 1.0).max(initial=0.0)
-        require(bool(off < 1e-5 and (chain >= 0.0).all()), "rows that sum to 1", f"{off:g} off")
-        require_interval("discount", self.discount, "[0, 1)")
-        start: DoubleArray = np.full(states, 1.0 / states)
-        if self.distribution is not None:
-            start = np.asarray(self.distribution, np.float64)
-        fits = start.shape == (states,) and bool((start > 0.0).all())
-        require(fits and abs(start.sum() - 1.0) < 1e-9, "positive shares [n]", start.shape)
         object.__setattr__(self, "transition", chain / chain.sum(axis=1, keepdims=True))
-        object.__setattr__(self, "distribution", start)
         never = np.count_nonzero(self.reached <= 0.0)
         require(never == 0, "a chain that enters every state", f"{never} never entered")
 
     @property
     def start(self) -> DoubleArray:
         """The distribution p, [n]."""
-        return np.asarray(self.distribution)
+        return np.full(len(self.transition), 1.0 / len(self.transition))
 
     @cached_property
     def successor(self) -> DoubleArray:
@@ -139,20 +125,13 @@ class ChainTruths:
         """The distribution p⁺ = Mᵀp, [n]."""
         return self.successor.T @ self.start
 
-    def successor_measure(self, *, centred: bool, count_start: bool = False) -> Truth:
-        """Compute the left singular functions of Ψ, with columns weighed equally, in L2(p).
+    def successor_measure(self) -> Truth:
+        """Compute the left singular functions of Ψ = M / (1 − γ), centred, columns weighed equally.
 
-        Args:
-            centred: Whether to subtract each column's mean over states, weighed by p.
-            count_start: Whether Ψ = Σ_t γᵗ Pᵗ; otherwise Ψ = M / (1 − γ), which starts at the next
-                state.
+        Each column's mean over states is subtracted.
         """
         matrix = self.successor / (1.0 - self.discount)
-        if count_start:
-            matrix = np.eye(len(matrix)) + self.discount * matrix
-        if centred:
-            matrix = matrix - self.start @ matrix
-        return self._left_singular(matrix, np.ones(len(matrix)))
+        return self._left_singular(matrix - self.start @ matrix, np.ones(len(matrix)))
 
     def density_ratio(self) -> Truth:
         """Compute the left singular functions of M̃ in L2(p x p⁺); the first is the constant."""

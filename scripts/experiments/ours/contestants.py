@@ -21,7 +21,7 @@ BEHIND = "walk behind the constant"
 """Truth of objectives that leave out the constant function."""
 
 TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
-    "Ψ": lambda chain: chain.successor_measure(centred=True),
+    "Ψ": ChainTruths.successor_measure,
     "M̃": ChainTruths.density_ratio,
     "log M̃": ChainTruths.log_density_ratio,
     "walk": ChainTruths.walk,
