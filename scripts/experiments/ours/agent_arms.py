@@ -24,9 +24,13 @@ from rlreps.envs import Image, Position
 from rlreps.errors import require
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
-from rlreps.experiments.ours.fixed_features import CosineFeatures, TableFeatures, cells_around
+from rlreps.experiments.ours.fixed_features import (
+    cells_around,
+    cosine_features,
+    table_features,
+)
 from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, GOALS, MAZES
-from rlreps.experiments.ours.tabular import exact_components, steps_within
+from rlreps.experiments.ours.tabular import exact_components, least_steps
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.numerics import make_keys
 from rlreps.runs import RunFolder
@@ -366,9 +370,9 @@ def torso_of(base: AgentConfig, arena: str, kind: Input, width: int) -> Encoder 
         return None
     network = with_sizes(base.encoder, num_features=base.num_features, num_inputs=width)
     if kind == "cosines":
-        return CosineFeatures(network, width)
+        return cosine_features(network, width)
     places = functools.partial(cells_around, BINS) if arena == CONTROL_ARENA else of_code
-    return TableFeatures(network, places, _CELLS, width, frozen=kind != "embedding")
+    return table_features(network, places, _CELLS, width, frozen=kind != "embedding")
 
 
 def on_grid(arena: str, features: DoubleArray) -> npt.NDArray[np.float32]:
@@ -398,4 +402,4 @@ def optimal_return(arena: str, goal: tuple[float, float, float] = GOALS[0]) -> f
     """Return minus the least expected number of steps to a goal, over starts outside it."""
     world = mazes.cell_world(arena)
     inside = mazes.discs(world, [goal])[:, 0] > 0.0
-    return -float(steps_within(world, inside, CAP)[~inside].mean())
+    return -float(least_steps(world, inside, CAP)[~inside].mean())

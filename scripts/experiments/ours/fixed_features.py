@@ -1,6 +1,5 @@
 """Features in front of a network: tables of rows, and cosines of a position."""
 
-import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -10,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.config import checked
-from rlreps.encoders import Encoder, Params, cosine_products
-from rlreps.errors import require_positive
+from rlreps.encoders import Encoder, FunctionEncoder, Params, cosine_products
 
 Places = Callable[[Array], tuple[Array, Array]]
 """Inputs [b, ...] → rows of a table [b, k] and their weights [b, k], which sum to 1."""
@@ -33,12 +30,12 @@ def cells_around(bins: int, positions: Array) -> tuple[Array, Array]:
     return cells, jnp.stack(weights, axis=1)
 
 
-@checked
-@dataclasses.dataclass(frozen=True)
-class TableFeatures(Encoder):
-    """An encoder of features that are looked up in a table: [b, ...] → [b, d].
+def table_features(
+    torso: Encoder, places: Places, num_rows: int, width: int, *, frozen: bool = True
+) -> Encoder:
+    """Put a table in front of an encoder: [b, ...] → [b, d].
 
-    Attributes:
+    Args:
         torso: Encodes weighted sums of the table's rows, [b, width].
         places: Finds the rows.
         num_rows: Number of rows of the table, standard normal at first.
@@ -46,23 +43,19 @@ class TableFeatures(Encoder):
         frozen: Whether the table stays fixed.
     """
 
-    torso: Encoder
-    places: Places
-    num_rows: int
-    width: int
-    frozen: bool = True
-
-    def init(self, key: Array) -> Params:
+    def init(key: Array) -> Params:
         table_key, torso_key = jax.random.split(key)
-        table = jax.random.normal(table_key, (self.num_rows, self.width))
-        return {"table": table, "torso": self.torso.init(torso_key)}
+        table = jax.random.normal(table_key, (num_rows, width))
+        return {"table": table, "torso": torso.init(torso_key)}
 
-    def apply(self, params: Params, inputs: Array) -> Array:
+    def apply(params: Params, inputs: Array) -> Array:
         # Frozen: the features are fixed, and only the torso learns.
-        table = jax.lax.stop_gradient(params["table"]) if self.frozen else params["table"]
-        rows, weights = self.places(inputs)
+        table = jax.lax.stop_gradient(params["table"]) if frozen else params["table"]
+        rows, weights = places(inputs)
         features = jnp.sum(table[rows] * weights[:, :, None], axis=1)
-        return self.torso.apply(params["torso"], features)
+        return torso.apply(params["torso"], features)
+
+    return FunctionEncoder(init, apply)
 
 
 def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
@@ -75,28 +68,15 @@ def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
         The highest frequency that ``cosine_products`` needs, and the products' columns in its
         result, in order of k_x² + k_y², [count].
     """
-    require_positive("count", count)
     highest = next(k for k in itertools.count(1) if (1 + k) ** 2 > count)
     squares = np.sum(np.indices((1 + highest,) * 2).reshape(2, -1) ** 2, axis=0)
     return highest, np.argsort(squares, kind="stable")[1 : 1 + count]
 
 
-@checked
-@dataclasses.dataclass(frozen=True)
-class CosineFeatures(Encoder):
-    """An encoder of the lowest-frequency cosines of a position: [b, 2] → [b, d].
-
-    Attributes:
-        torso: Encodes the cosines, [b, width].
-        width: Number of cosines, as in ``lowest_frequencies``.
-    """
-
-    torso: Encoder
-    width: int
-
-    def init(self, key: Array) -> Params:
-        return self.torso.init(key)
-
-    def apply(self, params: Params, inputs: Array) -> Array:
-        highest, chosen = lowest_frequencies(self.width)
-        return self.torso.apply(params, cosine_products(inputs, highest)[:, chosen])
+def cosine_features(torso: Encoder, width: int) -> Encoder:
+    """Put the ``width`` lowest-frequency cosines of a position in front of an encoder."""
+    highest, chosen = lowest_frequencies(width)
+    return FunctionEncoder(
+        torso.init,
+        lambda params, seen: torso.apply(params, cosine_products(seen, highest)[:, chosen]),
+    )

@@ -6,12 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import require
 from rlreps.typing import ArrayLike, DoubleArray
 from rlreps.worlds import World
-
-_FAR = 10_000.0
-"""A goal counts as out of reach beyond this many expected steps."""
 
 
 def expected_next(world: World, values: ArrayLike) -> DoubleArray:
@@ -27,38 +23,26 @@ def with_rewards(world: World, rewards: ArrayLike) -> World:
     return dataclasses.replace(world, rewards=paid, transition_rewards=None)
 
 
-def least_steps(world: World, reached: ArrayLike) -> DoubleArray:
-    """Iterate T(s) = 1 + min_a Σ P(s' | s, a) T(s') to rounding, with T = 0 on arrival.
+def least_steps(world: World, reached: ArrayLike, cap: int = 10_000) -> DoubleArray:
+    """Compute the least expected number of steps to a goal or the cap; 0 at the goal.
+
+    Backward induction over the remaining steps, until the numbers change no more.
 
     Args:
         world: The world.
-        reached: Which states belong to each of m goals, [n, m].
+        reached: Which states belong to the goal, [n], or to each of m goals, [n, m].
+        cap: Largest number of steps.
 
     Returns:
-        The least expected number of steps to each goal, [n, m].
-
-    Raises:
-        InputError: If a goal is farther than 10,000 steps from a state.
+        [n] or [n, m].
     """
     goals = np.asarray(reached, np.bool_)
     steps: DoubleArray = np.zeros(goals.shape)
-    while True:
-        new = np.where(goals, 0.0, 1.0 + expected_next(world, steps).min(axis=1))
-        if float(np.abs(new - steps).max()) <= 1e-9:
-            return new
-        steps, most = new, float(new.max())
-        require(most < _FAR, "goals that can be reached from every state", f"{most:g} steps")
-
-
-def steps_within(world: World, reached: ArrayLike, cap: int) -> DoubleArray:
-    """Compute the least expected number of steps to a goal or a cap, [n]; 0 at the goal.
-
-    Exact, by backward induction over the remaining steps. ``reached`` [n] marks the goal.
-    """
-    goal = np.asarray(reached, np.bool_)
-    steps: DoubleArray = np.zeros(len(goal))
     for _ in range(cap):
-        steps = np.where(goal, 0.0, 1.0 + expected_next(world, steps).min(axis=1))
+        before = steps
+        steps = np.where(goals, 0.0, 1.0 + expected_next(world, before).min(axis=1))
+        if float(np.abs(steps - before).max()) <= 1e-9:
+            break
     return steps
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from rlreps.encoders import MLP
 from rlreps.experiments.ours.fixed_features import (
-    CosineFeatures,
-    TableFeatures,
     cells_around,
+    cosine_features,
     lowest_frequencies,
+    table_features,
 )
 
 
@@ -22,7 +22,7 @@ def two_rows(inputs):
 def test_a_frozen_table_gets_no_gradient_and_an_embedding_does():
     inputs = jnp.array([[3.0], [7.0]])
     for frozen in (True, False):
-        encoder = TableFeatures(MLP(3, num_inputs=5, hidden=()), two_rows, 12, 5, frozen)
+        encoder = table_features(MLP(3, num_inputs=5, hidden=()), two_rows, 12, 5, frozen=frozen)
         params = encoder.init(jax.random.key(0))
 
         def total(params, encoder=encoder):
@@ -39,7 +39,7 @@ def test_a_frozen_table_gets_no_gradient_and_an_embedding_does():
 def test_the_cosines_are_those_of_the_lowest_frequencies():
     assert [lowest_frequencies(count)[0] for count in (3, 4, 8, 9)] == [1, 2, 2, 3]
     states = np.random.default_rng(0).uniform(size=(50, 2)).astype(np.float32)
-    encoder = CosineFeatures(MLP(7, num_inputs=7, hidden=()), 7)
+    encoder = cosine_features(MLP(7, num_inputs=7, hidden=()), 7)
     features = encoder.apply([{"kernel": jnp.eye(7), "bias": jnp.zeros(7)}], states)
     pairs = [(0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (1, 2), (2, 1)]
     waves = np.stack([np.prod(np.cos(np.pi * states * pair), axis=1) for pair in pairs], axis=1)

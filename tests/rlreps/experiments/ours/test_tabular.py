@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from rlreps.errors import InputError
-from rlreps.experiments.ours.tabular import least_steps, steps_within, with_rewards
+from rlreps.experiments.ours.tabular import least_steps, with_rewards
 from rlreps.worlds import World
 
 
@@ -25,17 +24,8 @@ def test_steps_in_a_corridor_are_states_to_pass_divided_by_the_chance_to_move(sl
     found = least_steps(corridor(slip), goals)
     expected = np.array([[4, 3, 2, 1, 0], [0, 0, 0, 1, 2]]).T / (1.0 - slip)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_allclose(steps_within(corridor(slip), goals[:, 0], 2_000), expected[:, 0])
-
-
-def test_steps_are_counted_up_to_the_cap():
-    found = steps_within(corridor(0.0), np.arange(5) == 4, 2)
-    np.testing.assert_array_equal(found, [2, 2, 2, 1, 0])
-
-
-def test_goals_out_of_reach_are_refused():
-    with pytest.raises(InputError, match="goals that can be reached from every state"):
-        least_steps(corridor(1.0), np.arange(5)[:, None] == 4)
+    capped = least_steps(corridor(0.0), goals[:, 0], 2)
+    np.testing.assert_array_equal(capped, [2, 2, 2, 1, 0])
 
 
 def test_optimal_values_of_rewards_on_arrival_solve_the_linear_program():
