@@ -10,7 +10,6 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rlreps.envs import Environment, PuddleWorldDmEnv, ShapedEnvironment, load_arena
-from rlreps.experiments.pfau_2019.video import BouncingBalls
 
 KEY = jax.random.key(7)
 LIMIT = 3
@@ -18,7 +17,6 @@ INTEGRATION = pytest.mark.integration
 ENVIRONMENTS = {
     "puddles": load_arena("sutton", max_steps=LIMIT).with_task(),
     "images": load_arena("four_rooms", observation="image", max_steps=LIMIT).with_task(),
-    "balls": BouncingBalls(max_steps=LIMIT, frame_size=32),
     "shaped": ShapedEnvironment(
         load_arena("empty", max_steps=LIMIT), lambda state: state.position[0], 0.5
     ),

@@ -14,7 +14,6 @@ from jax import Array
 
 from rlreps.batch import Batch, Clip
 from rlreps.encoders import Encoder, Params
-from rlreps.errors import require
 from rlreps.experiments.pfau_2019.responses import explained_shares, extremes, mean_responses
 from rlreps.experiments.pfau_2019.video import BouncingBalls, BouncingBallsState
 from rlreps.numerics import jit, matmul
@@ -82,8 +81,8 @@ class BallClips:
             [clips, count − frames + 1, size, size, frames], or the mean of the balls' centres
             [clips, count − frames + 1, balls, 2].
         """
-        observe = jax.vmap(jax.vmap(self.video.observe))
-        shown = states.positions if self.as_positions else observe(states)
+        render = jax.vmap(jax.vmap(self.video.render))
+        shown = states.positions if self.as_positions else render(states)[..., None]
         count = shown.shape[1] - self.frames + 1
         shifted = [shown[:, first : first + count] for first in range(self.frames)]
         if self.as_positions:
@@ -95,8 +94,7 @@ def play(video: BouncingBalls, state: BouncingBallsState, count: int) -> Bouncin
     """Return a state and the states of the frames after it, leaves [count, ...]."""
 
     def move(state: BouncingBallsState, _: None) -> tuple[BouncingBallsState, BouncingBallsState]:
-        positions, velocities = video.move(state.positions, state.velocities)
-        after = BouncingBallsState(positions, velocities, state.steps + 1)
+        after = video.move(state)
         return after, after
 
     later = jax.lax.scan(move, state, None, length=count - 1)[1]
@@ -107,12 +105,7 @@ def play(video: BouncingBalls, state: BouncingBallsState, count: int) -> Bouncin
 
 
 def pooled_pixels(size: int, pooling: int) -> Function:
-    """Average frames [b, size, size, frames] over squares of ``pooling`` x ``pooling`` pixels.
-
-    Raises:
-        InputError: If squares do not tile a frame.
-    """
-    require(size % pooling == 0, f"pooling that divides a frame's side ({size})", pooling)
+    """Average frames [b, size, size, frames] over squares of ``pooling`` x ``pooling`` pixels."""
     side = size // pooling
 
     def function(frames: Array) -> Array:
@@ -234,8 +227,7 @@ class BallResponses(NamedTuple):
         """
         chosen = np.concatenate([*extremes(self.values, count)], axis=1)
         centres = jnp.asarray(self.centres[chosen.ravel()])
-        steps = jnp.zeros(len(centres), jnp.int32)
-        still = BouncingBallsState(centres, jnp.zeros_like(centres), steps)
+        still = BouncingBallsState(centres, jnp.zeros_like(centres))
         frames = np.asarray(jit(jax.vmap(self.video.render))(still))
         frames = frames.reshape(*chosen.shape, *frames.shape[1:])
         return np.insert(frames, count, np.nan, axis=1)

@@ -7,7 +7,6 @@ norm 0.5 per frame). Two things differ: motion here is exact, while their balls 
 half a frame and collide when they overlap; and the edges of balls are sharper here.
 """
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,11 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from rlreps.config import configurable, interval, positive
-from rlreps.envs import TimeStep
-from rlreps.errors import InputError
-
-EVENTS_PER_BALL = 100
-"""Largest number of collisions per ball in a frame; valid parameters come nowhere near it."""
 
 EDGE_WIDTH = 1.5
 """Pixels over which a disc's edge goes from black to white.
@@ -29,62 +23,47 @@ moves by fractions of a pixel, its total brightness varies by 0.04 %; with a wid
 vary by 0.11 %.
 """
 
-LEAST_ACCEPTANCE = 0.01
-"""Least lower bound allowed on the chance that independently placed balls do not overlap."""
-
-Motion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""Positions, velocities, the rest of the frame, and the number of collisions so far."""
+Motion = tuple[jax.Array, jax.Array, jax.Array]
+"""Positions, velocities and the rest of the frame."""
 
 
 class BouncingBallsState(NamedTuple):
     """Centres (x, y) in [radius, 1 - radius]², velocities in sides of the square per frame.
 
-    Both are [balls, 2]; steps (int32) counts the frames since the episode's start.
+    Both are [balls, 2].
     """
 
     positions: jax.Array
     velocities: jax.Array
-    steps: jax.Array
 
 
 @configurable
 @dataclass(frozen=True, kw_only=True)
 class BouncingBalls:
-    """Equal hard discs in the unit square, without friction; an agent can only watch.
+    """Equal hard discs in the unit square, without friction.
 
     ``reset`` draws from the stationary distribution. The motion is that of a Hamiltonian system
     with elastic collisions and reflecting walls, so it preserves the volume of phase space
     (Liouville) and the energy. Hence the uniform distribution over one energy surface (positions
     uniform over all positions without overlap, velocities uniform over a sphere) is the
-    distribution of every later frame. So ``reset`` and ``step`` give consecutive frames without a
+    distribution of every later frame. So ``reset`` and ``move`` give consecutive frames without a
     burn-in.
 
     Attributes:
-        num_balls: number of balls.
+        num_balls: number of balls, few enough that random draws are often free of overlap.
         radius: radius of each ball, in sides of the unit square, in (0, 0.25].
         speed: root mean square of the balls' speeds, in sides of the square per frame, in (0, 1].
             The total energy is num_balls · speed² / 2 for balls of mass 1.
         frame_size: side of a frame in pixels, at most 1,024.
-        max_steps: steps after which an episode is truncated; None for never.
 
     Raises:
-        InputError: a value outside its range, or too little room for the balls.
+        InputError: a value outside its range.
     """
 
     num_balls: int = positive(3)
     radius: float = interval("(0, 0.25]", 0.12)
     speed: float = interval("(0, 1]", 0.03)
     frame_size: int = positive(64, most=1024)
-    max_steps: int | None = positive(None)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.radius, jax.Array):
-            _check_room(self.num_balls, self.radius)
-
-    @property
-    def num_actions(self) -> int:
-        """One: action 0, which does nothing."""
-        return 1
 
     def reset(self, key: jax.Array) -> BouncingBallsState:
         """Draw a start from the stationary distribution.
@@ -111,46 +90,18 @@ class BouncingBalls:
         normals = jax.random.normal(velocity_key, positions.shape)
         norm = jnp.sqrt(jnp.sum(normals**2))
         velocities = normals * (self.speed * self.num_balls**0.5 / norm)
-        return BouncingBallsState(positions, velocities, jnp.zeros((), jnp.int32))
+        return BouncingBallsState(positions, velocities)
 
-    def step(self, key: jax.Array, state: BouncingBallsState, action: jax.Array) -> TimeStep:
-        """Let one frame pass.
-
-        Returns:
-            The new state, its frame as observation and a reward of 0. Nothing ever terminates,
-            nothing is random, and there is one action: key and action are not used.
-        """
-        positions, velocities = self.move(state.positions, state.velocities)
-        steps = state.steps + 1
-        after = BouncingBallsState(positions, velocities, steps)
-        return TimeStep(
-            state=after,
-            observation=self.observe(after),
-            reward=jnp.zeros((), positions.dtype),
-            terminated=jnp.asarray(False),
-            truncated=jnp.asarray(False) if self.max_steps is None else steps >= self.max_steps,
-        )
-
-    def observe(self, state: BouncingBallsState) -> jax.Array:
-        """Return the frame, float32 [frame_size, frame_size, 1] in [0, 1]."""
-        return self.render(state)[:, :, None]
-
-    def move(self, positions: jax.Array, velocities: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def move(self, state: BouncingBallsState) -> BouncingBallsState:
         """Move the balls for one frame, from each collision to the next.
 
         Exact up to rounding: energy is kept, balls do not overlap, and with reversed velocities the
-        same frames run backwards. Simultaneous collisions are taken one after another.
-
-        Positions and velocities are those of a ``BouncingBallsState``, and keep their dtype.
+        same frames run backwards. Simultaneous collisions are taken one after another. Positions
+        and velocities keep their dtype.
         """
-        most = EVENTS_PER_BALL * self.num_balls
-
-        def goes_on(carry: Motion) -> jax.Array:
-            _, _, remaining, events = carry
-            return (remaining > 0.0) & (events < most)
 
         def to_next_event(carry: Motion) -> Motion:
-            x, v, remaining, events = carry
+            x, v, remaining = carry
             times = self._event_times(x, v)
             earliest = jnp.min(times)
             # Balls at a wall stay inside it to the last bit.
@@ -158,12 +109,11 @@ class BouncingBalls:
             moved = jnp.clip(moved, self.radius, 1.0 - self.radius)
             which = jnp.arange(times.size, dtype=jnp.int32) == jnp.argmin(times).astype(jnp.int32)
             bounced = _bounce(moved, v, which & (earliest < remaining))
-            return moved, bounced, jnp.maximum(remaining - earliest, 0.0), events + 1
+            return moved, bounced, jnp.maximum(remaining - earliest, 0.0)
 
-        frame = jnp.ones((), positions.dtype)
-        start = (positions, velocities, frame, jnp.zeros((), jnp.int32))
-        x, v, _, _ = jax.lax.while_loop(goes_on, to_next_event, start)
-        return x, v
+        start = (*state, jnp.ones((), state.positions.dtype))
+        x, v, _ = jax.lax.while_loop(lambda carry: carry[2] > 0.0, to_next_event, start)
+        return BouncingBallsState(x, v)
 
     def render(self, state: BouncingBallsState) -> jax.Array:
         """Draw white discs on black.
@@ -230,20 +180,3 @@ def _bounce(x: jax.Array, v: jax.Array, happens: jax.Array) -> jax.Array:
     share = jnp.where(at_pair, jnp.sum(gaps * closing, axis=2) / distance, 0.0)
     impulses = share[:, :, None] * gaps
     return jnp.where(at_wall, -v, v) + jnp.sum(impulses, axis=1) - jnp.sum(impulses, axis=0)
-
-
-def _check_room(num_balls: int, radius: float) -> None:
-    """Raise an ``InputError`` if drawing balls until none overlap might take too many draws.
-
-    If i balls do not overlap, the centre of the next ball must avoid i discs of twice the radius.
-    So the chance that none overlap is at least the product of 1 - i · π (2 r)² / (1 - 2 r)².
-    """
-    spoilt = math.pi * (2.0 * radius / (1.0 - 2.0 * radius)) ** 2
-    chance = 1.0
-    for others in range(num_balls):
-        chance *= max(1.0 - others * spoilt, 0.0)
-    if chance < LEAST_ACCEPTANCE:
-        raise InputError(
-            "expected balls so few or small that they are free of overlap in 1 % of random "
-            f"draws by the union bound, got num_balls={num_balls} with radius={radius!r}"
-        )
