@@ -30,10 +30,10 @@ from rlreps.experiments.le_lan_2023.pixels import (
     PRESETS,
     Config,
     Problem,
+    RuleUpdates,
     danskin_learner,
     eigengame,
     evaluation,
-    fit_stream,
     make_problem,
 )
 from rlreps.experiments.reconstruction import orthonormal_double, reconstruction_errors
@@ -92,34 +92,28 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> dict[str, A
     config, problem, pixels = run.config, run.data, options.get("pixels")
     source, evaluate = problem.source, evaluation(problem)
     method, num_pixels = config.danskin if options else config.eigengame, source.images.shape[1]
-    common = run.training(name, method.steps, config.evaluations, method=name, **options)
-    common["seeds"] = config.seeds
-    del common["devices"]
-    trained: Any
+    learner: Any
     if options:
         learner = danskin_learner(config, num_pixels, **options)
-
-        def features_of(params: Array) -> Array:
-            return learner.encoder.apply(params, jnp.arange(num_pixels))
-
-        trained = train_population(
-            learner,
-            source,
-            own_numbers=False,
-            evaluate=lambda params, _: evaluate(features_of(params)),
-            **common,
-        )
-        features = jax.vmap(features_of)(trained.state.params)
         entries = learner.rows * learner.tasks
     else:
-        trained = fit_stream(
-            eigengame(config, num_pixels),
-            source,
-            lambda source, key: source.whole_images(key, method.images),
-            evaluate=evaluate,
-            **common,
-        )
-        features, entries = trained.state, method.images * num_pixels
+        learner = RuleUpdates(eigengame(config, num_pixels), method.images)
+        entries = method.images * num_pixels
+
+    def features_of(params: Any) -> Array:
+        if options:
+            return learner.encoder.apply(params, jnp.arange(num_pixels))
+        return learner.rule.components(params)
+
+    trained = train_population(
+        learner,
+        source,
+        seeds=config.seeds,
+        own_numbers=False,
+        evaluate=lambda params, _: evaluate(features_of(params)),
+        **run.training(name, method.steps, config.evaluations, method=name, **options),
+    )
+    features = jax.vmap(features_of)(trained.state.params)
     bases, history = [orthonormal_double(each) for each in features], trained.history
     label = f"Danskin-LISSA, N = {pixels}" if options else "EigenGame, whole images"
     made = Frame.of_history(history, config.seeds, method=name, label=label, pixels=pixels)

@@ -4,7 +4,7 @@ Configuration, exact components and learners of the experiment ``mnist``.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -35,12 +35,10 @@ from rlreps.subspace import (
 from rlreps.training import (
     SCHEDULES,
     ChunkReport,
-    Finished,
     Learner,
     Optimizer,
     Schedule,
     TrainState,
-    train_population,
     zero_unless,
 )
 from rlreps.typing import DoubleArray
@@ -259,72 +257,37 @@ def eigengame(config: Config, num_pixels: int) -> Eigengame:
     return Eigengame(num_pixels, config.num_components, learning_rate=learning_rate)
 
 
-Draw = Callable[[Any, Array], Array]
-"""(data, key) → a batch of observations [b, features]."""
-
-
 @dataclasses.dataclass(frozen=True)
-class _RuleUpdates:
-    """Updates of a rule. The rule's state takes the place of an encoder's parameters."""
+class RuleUpdates:
+    """Updates of a rule from whole images, for ``train_population``.
+
+    The rule's state takes the place of an encoder's parameters. It is set to zero if it becomes
+    non-finite.
+
+    Attributes:
+        rule: The rule.
+        images: Images of an update.
+    """
 
     rule: StreamingRule
-    draw: Draw
+    images: int
     resets_diverged: ClassVar[bool] = True
 
     def init(self, seed: Array) -> TrainState:
+        """Return the state before the first update."""
         return TrainState(jnp.zeros((), jnp.int32), self.rule.init(seed_key(seed, 0)), (), ())
 
     def chunk(
-        self, num_steps: int, state: TrainState, source: Any, seed: Array
+        self, num_steps: int, state: TrainState, source: ImageSource, seed: Array
     ) -> tuple[TrainState, ChunkReport]:
         """Make ``num_steps`` updates; draws are keyed by (seed, step)."""
 
         def update(model: Any, step: Array) -> tuple[Any, None]:
             key = jax.random.fold_in(seed_key(seed, 1), step)
-            return self.rule.update(model, self.draw(source, key)), None
+            return self.rule.update(model, source.whole_images(key, self.images)), None
 
         steps = state.step + jnp.arange(num_steps, dtype=jnp.int32)
         model, _ = jax.lax.scan(update, state.params, steps)
         model = zero_unless(all_finite(model), model)
         ended = state._replace(step=state.step + num_steps, params=model)
         return ended, ChunkReport({}, jnp.int32(-1))
-
-
-def fit_stream(
-    rule: StreamingRule,
-    data: Any,
-    draw: Draw,
-    *,
-    seeds: Sequence[int],
-    evaluate: Callable[[Array], Mapping[str, Array]],
-    **options: Any,
-) -> Finished[Array]:
-    """Run a rule for several seeds at once.
-
-    A seed whose state becomes non-finite is set to zero and counts as diverged.
-
-    Args:
-        rule: The rule.
-        data: A pytree of arrays that batches are drawn from.
-        draw: Draws a batch.
-        seeds: One seed per run, in [0, 2³²); the runs are vmapped.
-        evaluate: One seed's components [features, k] → named scalars.
-        **options: ``steps``, ``evaluate_every``, ``folder`` and others of ``train_population``.
-
-    Returns:
-        The run. Its state is the estimated components of every seed, [seeds, features, k]. Records
-        hold lists over seeds, including ``diverged``.
-
-    Raises:
-        InputError: As ``train_population``.
-    """
-    finished = train_population(
-        _RuleUpdates(rule, draw),
-        data,
-        seeds=seeds,
-        own_numbers=False,
-        evaluate=lambda model, _: evaluate(rule.components(model)),
-        **options,
-    )
-    components = jax.vmap(rule.components)(finished.state.params)
-    return Finished(components, finished.history, finished.seconds, finished.compile_seconds)

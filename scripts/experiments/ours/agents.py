@@ -260,10 +260,19 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     return {"values": {key: each.tolist() for key, each in values.items()}, "axes": axes}
 
 
-def reaching(results: Results[Config], arena: str, other: str, effect: float = 0.0) -> Contrast:
-    """Contrast the shares at the threshold: learned components against another arm."""
-    theirs = results.end(arena=arena, arm=other)
-    return results.end(arena=arena, arm=LEARNED).against(theirs, effect).of_signs
+def contrast(
+    results: Results[Config],
+    setting: str,
+    other: str,
+    *,
+    arm: str,
+    value: str = "mean_return",
+    effect: float = 0.0,
+) -> Contrast:
+    """Contrast an arm with another in a setting; shares at the threshold (``reached``) by signs."""
+    end = partial(results.end, value, arena=setting)
+    found = end(arm=arm).against(end(arm=other), effect)
+    return found.of_signs if value == "reached" else found
 
 
 def beyond_gap(results: Results[Config], arena: str, arm: str, other: str) -> Contrast:
@@ -298,10 +307,10 @@ def fitted_gains(results: Results[Config], settings: Sequence[str]) -> dict[str,
     """
     contrasts: dict[tuple[str, str, str], Any] = {}
     for setting, other in itertools.product(settings, (SCRATCH, WIDER)):
-        end = partial(results.end, arena=setting)
-        shares = end(arm=FITTED).against(end(arm=other), GAIN).of_signs
-        returns = beyond_gap(results, setting, FITTED, other)
-        contrasts |= {(setting, other, "agents"): shares, (setting, other, "return"): returns}
+        contrasts[setting, other, "agents"] = contrast(
+            results, setting, other, arm=FITTED, value="reached", effect=GAIN
+        )
+        contrasts[setting, other, "return"] = beyond_gap(results, setting, FITTED, other)
     found = judge_family(contrasts)
     return {
         setting: all_of(
@@ -314,39 +323,20 @@ def fitted_gains(results: Results[Config], settings: Sequence[str]) -> dict[str,
     }
 
 
-def returns_gained(results: Results[Config], games: Sequence[str]) -> dict[str, Verdict]:
-    """Judge in each game that fitted features raise the mean return over scratch and wider."""
-    contrasts = {}
-    for game, other in itertools.product(games, (SCRATCH, WIDER)):
-        end = partial(results.end, "mean_return", arena=game)
-        contrasts[game, other] = end(arm=FITTED).against(end(arm=other))
-    found = judge_family(contrasts)
-    return {
-        game: all_of({other: found[game, other] for other in (SCRATCH, WIDER)}) for game in games
-    }
-
-
-def counted_gains(results: Results[Config], settings: Sequence[str]) -> dict[str, Verdict]:
-    """Judge in each setting that counted models have a higher mean return than fitted features."""
-    contrasts = {}
-    for setting in settings:
-        end = partial(results.end, "mean_return", arena=setting)
-        contrasts[setting] = end(arm=COUNTED).against(end(arm=FITTED))
-    return dict(judge_family(contrasts))
-
-
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goals, the controls that must not explain them, and the null in ``sutton``."""
     tested = "p < 0.05 adjusted for all comparisons, in at least 2 of 3 mazes"
+    learned = partial(contrast, arm=LEARNED, value="reached")
+    returns = partial(contrast, arm=FITTED)
     yield Claim(
         "more agents reach the threshold with learned components than from scratch or wider",
         f"intervals beyond {100 * GAIN:.0f} points more, and {tested}",
-        lambda r: mazes.beats(r, partial(reaching, r, effect=GAIN), (SCRATCH, WIDER)),
+        lambda r: mazes.beats(r, partial(learned, r, effect=GAIN), (SCRATCH, WIDER)),
     )
     yield Claim(
         "more agents reach the threshold with learned components than with any data-free features",
         f"intervals above 0 and {tested}",
-        lambda r: mazes.beats(r, partial(reaching, r), DATA_FREE),
+        lambda r: mazes.beats(r, partial(learned, r), DATA_FREE),
     )
     yield Claim(
         "one joint loss raises the mean return over no joint loss and the data-free control",
@@ -357,7 +347,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         yield Claim(
             f"{mazes.CONTROL_ARENA}, where positions are seen: components have no such advantage",
             f"a 95 % interval below {100 * GAIN:.0f} points",
-            lambda r: reaching(r, mazes.CONTROL_ARENA, SCRATCH, GAIN).below,
+            lambda r: learned(r, mazes.CONTROL_ARENA, SCRATCH, effect=GAIN).below,
         )
     beyond = (
         f"intervals beyond {100 * GAIN:.0f} points more agents, or of the gain less {SHARE:.0%} of "
@@ -393,14 +383,16 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         yield Claim(
             f"features fitted to replay raise the mean return in {' and '.join(minatar)}",
             "intervals above 0 over both networks, and p < 0.05 adjusted for all comparisons",
-            lambda r: all_of(returns_gained(r, minatar)),
+            lambda r: all_of(mazes.beaten(minatar, partial(returns, r), (SCRATCH, WIDER))),
         )
     countable = [each for each, labels in results.config.settings.items() if COUNTED in labels]
     if countable:
         yield Claim(
             "counted models have a higher mean return than features fitted to replay",
             "intervals above 0 and p < 0.05 adjusted for all comparisons, in all their settings",
-            lambda r: all_of(counted_gains(r, countable)),
+            lambda r: all_of(
+                judge_family({each: contrast(r, each, FITTED, arm=COUNTED) for each in countable})
+            ),
         )
 
 
@@ -414,18 +406,20 @@ def compared(results: Results[Config], value: str) -> TableRows:
     for arena in results.config.settings:
         if value == "reached" and threshold_of(results.config, arena) is None:
             continue
-        end = partial(results.end, value, arena=arena)
         found = list(results.ends.where(arena=arena).labelled("arm"))
         pairs = [(arm, SCRATCH) for arm in found if arm != SCRATCH]
         others = [(arm, CONTROL) for arm in JOINT]
         others += [(FITTED, other) for other in (WIDER, BESIDE, COUNTED)]
         pairs += [pair for pair in others if {*pair} <= {*found}]
-        made = []
-        for arm, other in pairs:
-            contrast = end(arm=arm).against(end(arm=other))
-            about = {"arena": arena, "arm": arm, "against": other}
-            made.append((about, contrast.of_signs if value == "reached" else contrast))
-        rows += contrast_rows(made)
+        rows += contrast_rows(
+            [
+                (
+                    {"arena": arena, "arm": arm, "against": other},
+                    contrast(results, arena, other, arm=arm, value=value),
+                )
+                for arm, other in pairs
+            ]
+        )
     return rows
 
 

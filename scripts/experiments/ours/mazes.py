@@ -8,7 +8,7 @@ which we expect no effect.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -51,7 +51,7 @@ FIT = FitConfig(behaviour="uniform")
 
 
 Contrasting: TypeAlias = Callable[[str, str], Contrast]
-"""(maze, other arm) → the contrast with the other arm in this maze."""
+"""(setting, other arm) → the contrast with the other arm in this setting, such as a maze."""
 
 
 def observation_of(arena: str) -> Observation:
@@ -88,14 +88,23 @@ def in_mazes(results: Results[Any], judge: Callable[[str], Verdict], needed: int
     return at_least(needed, {maze: judge(maze) for maze in mazes_of(results)}, of=len(MAZES))
 
 
-def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -> Verdict:
-    """Judge that two of three mazes have the effect against every other arm.
+def beaten(
+    settings: Iterable[str], contrast: Contrasting, others: Sequence[str]
+) -> dict[str, Verdict]:
+    """Judge in each setting that it has the effect against every other arm.
 
-    p-values are adjusted for all mazes and other arms (Holm).
+    p-values are adjusted for all settings and other arms (Holm).
     """
-    pairs = itertools.product(mazes_of(results), others)
-    found = judge_family({pair: contrast(*pair) for pair in pairs})
-    return in_mazes(results, lambda maze: all_of({each: found[maze, each] for each in others}))
+    contrasts = {pair: contrast(*pair) for pair in itertools.product(settings, others)}
+    found = judge_family(contrasts)
+    return {
+        setting: all_of({each: found[setting, each] for each in others}) for setting, _ in contrasts
+    }
+
+
+def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -> Verdict:
+    """Judge that two of three mazes have the effect against every other arm (``beaten``)."""
+    return at_least(2, beaten(mazes_of(results), contrast, others), of=len(MAZES))
 
 
 @functools.cache

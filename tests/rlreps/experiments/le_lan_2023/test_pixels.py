@@ -1,38 +1,36 @@
+"""EigenGame on whole images: seeds, chunks, divergence."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.experiments.le_lan_2023.pixels import fit_stream
+from rlreps.experiments.le_lan_2023.images import ImageSource
+from rlreps.experiments.le_lan_2023.pixels import RuleUpdates
 from rlreps.streaming import Eigengame
+from rlreps.training import train_population
 
 DATA = jnp.asarray(np.random.default_rng(0).normal(size=(50, 6)) * [4, 3, 2, 1, 1, 1], jnp.float32)
 RULE = Eigengame(6, 2, learning_rate=0.02)
 
 
-def draw(data, key):
-    return data[jax.random.randint(key, (10,), 0, len(data))]
+def fit(rule=RULE, **options):
+    """Return the history, and the components of each seed."""
+    result = train_population(
+        RuleUpdates(rule, 10),
+        ImageSource(DATA),
+        own_numbers=False,
+        evaluate=lambda state, _: {"first": rule.components(state)[0, 0]},
+        **{"steps": 60, "seeds": (0, 5), "evaluate_every": 20, "checkpoint_every": 20} | options,
+    )
+    return result.history, jax.vmap(rule.components)(result.state.params)
 
 
-def evaluate(components):
-    return {"first": components[0, 0]}
-
-
-def fit(folder=None, *, rule=RULE, steps=60, **options):
-    options = {"seeds": (0, 5), "evaluate_every": 20, "checkpoint_every": 20, **options}
-    return fit_stream(rule, DATA, draw, steps=steps, evaluate=evaluate, folder=folder, **options)
-
-
-def test_a_seeds_history_is_the_same_alone_and_in_chunks_of_any_length(run_folder):
-    folder = run_folder()
-    together = fit(folder)
-    assert [record["step"] for record in together.history] == [0, 20, 40, 60]
-    assert folder.read_metrics() == together.history
-    assert together.state.shape == (2, 6, 2)
-    assert all(record["diverged"] == [False, False] for record in together.history)
-    assert together.history[-1]["first"] == together.state[:, 0, 0].tolist()
-    assert not np.allclose(together.state[0], together.state[1])
-    alone = fit(seeds=(5,), evaluate_every=12, checkpoint_every=12).state
-    np.testing.assert_allclose(alone[0], together.state[1], atol=1e-6)
+def test_a_seeds_history_is_the_same_alone_and_in_chunks_of_any_length():
+    _, together = fit()
+    assert together.shape == (2, 6, 2)
+    assert not np.allclose(together[0], together[1])
+    _, alone = fit(seeds=(5,), evaluate_every=12, checkpoint_every=12)
+    np.testing.assert_allclose(alone[0], together[1], atol=1e-6)
 
 
 def test_a_seed_that_diverges_is_counted_and_the_others_go_on():
@@ -47,10 +45,10 @@ def test_a_seed_that_diverges_is_counted_and_the_others_go_on():
         def components(self, state):
             return state
 
-    result = fit(rule=Grows(), seeds=range(6))
-    started = np.asarray(result.history[0]["first"])
+    history, components = fit(rule=Grows(), seeds=range(6))
+    started = np.asarray(history[0]["first"])
     assert 0 < np.sum(started > 0.0) < 6
-    assert not any(result.history[0]["diverged"])
-    assert result.history[-1]["diverged"] == (started > 0.0).tolist()
+    assert not any(history[0]["diverged"])
+    assert history[-1]["diverged"] == (started > 0.0).tolist()
     ended = np.where(started > 0.0, 0.0, started)
-    np.testing.assert_array_equal(result.state[:, 0, 0], ended.astype(np.float32))
+    np.testing.assert_array_equal(components[:, 0, 0], ended.astype(np.float32))
