@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.config import as_json, with_sizes
+from rlreps.config import with_sizes
 from rlreps.cumulants import Cumulants
 from rlreps.encoders import MLP, Convolutional, Cosine, Encoder, TwoTowers
 from rlreps.errors import InputError, require
@@ -27,7 +27,7 @@ from rlreps.experiments.ours.contestants import (
     digest_of_code,
     row_of,
 )
-from rlreps.experiments.ours.released import read_released
+from rlreps.experiments.ours.released import read_released, released_rest
 from rlreps.losses import CumulantDifferences
 from rlreps.study import Frame, Run, in_path
 from rlreps.subspace import orthonormal_basis
@@ -236,11 +236,7 @@ def trained(
 
 def released_rows(config: Config) -> tuple[Row, ...]:
     """Return the released rows that a run lacks, if it has the settings of the release."""
-    whole, here = Config(), {row.method for row in config.rows}
-    given = as_json(dataclasses.replace(config, rows=whole.rows, objective_digest=None))
-    if given != read_released("benchmark")["config"]:
-        return ()
-    return tuple(row for row in whole.rows if row.method not in here)
+    return released_rest("benchmark", config, "rows", Config().rows)
 
 
 # --- Tuning ---------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from rlreps.agents import (
 )
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs import observation_struct
-from rlreps.errors import InputError, require
+from rlreps.errors import require
 from rlreps.study import replace_nested
 from rlreps.typing import DoubleArray
 from rlreps.worlds import World
@@ -132,27 +132,17 @@ def train_counted(
         config: The agents, in an environment that is compiled with them. They have no torso.
         bound: Upper bound of the action values.
         plan_every: Environment steps from one plan to the next: a multiple of ``steps_per_update``
-            that divides ``evaluate_every``.
+            that divides ``evaluate_every``. Replay holds the rows of more steps than these.
         devices: Devices over which agents are distributed.
         game: A world to play in, in place of the environment that the configuration names.
 
     Raises:
-        InputError: If the options do not fit, or an agent sees more observations than
-            ``features.basis_size``.
+        InputError: If an agent sees more observations than ``features.basis_size``.
     """
     every, discount, size = plan_every, config.dqn.discount, config.features.basis_size
-    period = config.dqn.steps_per_update
-    fits = every >= 1 and every % period == 0 and config.evaluate_every % every == 0
-    require(fits, f"plan_every that divides {config.evaluate_every} into whole updates", every)
-    capacity, least = config.replay.capacity, every + config.num_envs
-    require(capacity >= least, f"a capacity of at least {least} rows", capacity)
-    require(np.isfinite(bound), "a finite bound", bound)
     limit = config.max_episode_steps
-    world = load_compiled_environment(config) if game is None else game.environment(limit)
-    if world is None:
-        raise InputError(f"expected a compiled environment, got {config.environment}")
-    limit = world.max_steps or config.max_episode_steps
-    config = dataclasses.replace(config, max_episode_steps=limit)
+    world: Any = load_compiled_environment(config) if game is None else game.environment(limit)
+    config = dataclasses.replace(config, max_episode_steps=world.max_steps or limit)
     # The warm-up lasts longer than the run, so that nothing learns by gradients.
     waiting = replace_nested(config, warmup=config.steps, steps=2 * config.steps)
     actions, sight = world.num_actions, observation_struct(world)

@@ -20,14 +20,14 @@ from rlreps.agents import (
     number_observations,
 )
 from rlreps.auditing import audit
-from rlreps.config import as_json, with_sizes
+from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Convolutional, Encoder, FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.errors import InputError, TrainingDivergedError, require
 from rlreps.experiments.ours.contestants import digest_of_code, import_instance
 from rlreps.experiments.ours.counted_agents import train_counted
-from rlreps.experiments.ours.released import read_released
+from rlreps.experiments.ours.released import read_released, released_rest
 from rlreps.losses import (
     AugmentedLagrangian,
     CumulantDifferences,
@@ -207,12 +207,7 @@ def with_objective(config: Config, place: str) -> Config:
 
 def released_labels(config: Config) -> tuple[str, ...]:
     """List the released arms that a run lacks, if it has the settings of the release."""
-    whole = tuple(ARMS)
-    lacking = tuple(label for label in whole if label not in config.labels)
-    if lacking:
-        given = as_json(dataclasses.replace(config, labels=whole, objective_digest=None))
-        return lacking if given == read_released("games")["config"] else ()
-    return ()
+    return released_rest("games", config, "labels", tuple(ARMS))
 
 
 def labels_of(config: Config) -> tuple[str, ...]:
