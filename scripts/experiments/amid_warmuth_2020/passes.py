@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.errors import require, require_positive
 from rlreps.numerics import PRNG, compile_once
 from rlreps.streaming import StreamingRule, scan_updates
 from rlreps.typing import DoubleArray
@@ -88,21 +87,9 @@ def run_passes(
         rows_per_update: Rows of each update; single rows go through ``update_each``.
         workers: Number of workers of each run.
         combine: Combines the workers' models; the rule's own ``combine`` by default.
-
-    Raises:
-        InputError: If an interval has fewer rows than an update or more than a worker has.
     """
-    counts = {"workers": workers, "rows_per_update": rows_per_update}
-    for name, value in {"evaluate_every": evaluate_every, **counts}.items():
-        require_positive(name, value)
     per_worker = len(rows) // workers
     interval = evaluate_every - evaluate_every % rows_per_update
-    require(
-        1 <= interval <= per_worker,
-        f"evaluate_every in [{rows_per_update}, {per_worker}], "
-        "from an update's rows to all of a worker",
-        evaluate_every,
-    )
     weights = jnp.ones(workers)
 
     @jax.jit

@@ -21,7 +21,6 @@ from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import Convolutional, Encoder
 from rlreps.envs import Image, Position
-from rlreps.errors import require
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.experiments.ours.fixed_features import (
@@ -176,8 +175,8 @@ class Config:
         picture_every: Environment steps between evaluations of agents that see images. Their
             evaluations take as long as a third of their training.
         games: Games, of ``GAMES``.
-        game_labels: Arms in games, of ``WAYS``. Games whose observations repeat have a counted
-            model too.
+        game_labels: Arms in games: those of ``WAYS`` whose networks see plain observations. Games
+            whose observations repeat have a counted model too.
         game_steps: Environment steps of each agent in a game.
         fourier_size: Random Fourier features of fits to observations that hardly repeat.
         plan_every: Environment steps from one plan to the next, of agents with a counted model.
@@ -240,8 +239,6 @@ class Config:
             features = dataclasses.replace(features, basis="fourier", basis_size=size)
         agents = dataclasses.replace(base, encoder=wide if way.wide else torso, features=features)
         if setting in GAMES:
-            plain = way.input in ("observation", "counted") and not way.position
-            require(plain and way.task is None, "an arm that games have", label)
             return replace_nested(
                 agents,
                 environment=GAMES[setting].environment,

@@ -21,7 +21,7 @@ from rlreps.agents import (
 )
 from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.envs import observation_struct
-from rlreps.errors import FitWarning, require
+from rlreps.errors import FitWarning
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.agent_arms import optimal_return
 from rlreps.experiments.ours.mazes import GOALS, MAZES
@@ -43,7 +43,8 @@ class Config:
     """Agents whose goal changes.
 
     Attributes:
-        base: The agents until the change; each arena sets the environment and the first goal.
+        base: The agents until the change, whose replay holds all steps; each arena sets the
+            environment and the first goal.
         goals: Goals after the change.
         budget: Environment steps after the change.
         every: Environment steps between evaluations after the change.
@@ -157,8 +158,6 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     """Train agents for the first goal, then each arm for all other goals in one population."""
     config, arena = run.config, cell["arena"]
     first, home = config.first(arena), run.folder.path / "runs" / name
-    capacity = first.replay.capacity
-    require(capacity >= first.steps, f"a capacity of at least {first.steps} rows", capacity)
     run_job(TrainAgents(config=first, page=False), home, devices=run.devices)
     program, placed, step = load_agents(RunFolder(home), first)
     program.close()

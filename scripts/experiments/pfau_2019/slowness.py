@@ -12,7 +12,6 @@ import scipy.linalg
 from jax import Array, lax
 
 from rlreps.encoders import Encoder, FunctionEncoder, Params, WithConstant
-from rlreps.errors import require
 from rlreps.numerics import jit, matmul
 from rlreps.operators import Slowness, act
 from rlreps.sources import Source
@@ -108,9 +107,6 @@ def linear_slow_features(
     Returns:
         An encoder of the constant and the features, the slowest first, of unit variance and mean
         zero; and its parameters, the combinations [m, d] and the offsets [d] that they subtract.
-
-    Raises:
-        InputError: If fewer principal components than features vary.
     """
     functions = WithConstant(FunctionEncoder(lambda _: (), lambda _, inputs: function(inputs)))
     average = jit(lambda source, key: draw._replace(source=source, key=key).moments(functions, ()))
@@ -121,8 +117,6 @@ def linear_slow_features(
     kept = variances > _LEAST_VARIANCE * variances[-1]
     kept[: -min(components or len(kept), len(kept))] = False
     axes = axes[:, kept]
-    expected = f"at least {num_features} components that vary"
-    require(axes.shape[1] >= num_features, expected, axes.shape[1])
     changes = (changes + changes.T)[1:, 1:] / 2.0
     _, mixing = scipy.linalg.eigh(
         axes.T @ changes @ axes, np.diag(variances[kept]), subset_by_index=(0, num_features - 1)

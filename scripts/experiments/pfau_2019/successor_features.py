@@ -16,7 +16,6 @@ from jax import Array, lax
 from rlreps.batch import Batch
 from rlreps.config import configurable, size, static
 from rlreps.encoders import MLP, Convolutional, Encoder, Layer, Params, dense, init_layers
-from rlreps.errors import require
 from rlreps.losses import Encode, Metrics, Objective
 from rlreps.operators import points_of
 
@@ -30,22 +29,13 @@ class SuccessorNetwork(Encoder):
     """The next-frame predictor and the successor features of its code φ, φ(s) = ``apply``.
 
     Attributes:
-        code: The encoder of φ, with 6 x 6 kernels and an unpadded first convolution.
+        code: The encoder of φ, with 6 x 6 kernels and an unpadded first convolution. Transposed
+            convolutions make square frames of a side of 4 + a multiple of 2^(number of layers).
         num_actions: A.
-
-    Raises:
-        InputError: If transposed convolutions cannot make frames of this size.
     """
 
     code: Convolutional = size(Convolutional())
     num_actions: int = size(1)
-
-    def __post_init__(self) -> None:
-        (height, width, _), lost = self.code.frame_shape, _KERNEL - 2
-        scale = 2 ** len(self.code.channels)
-        fits = height == width > lost and (height - lost) % scale == 0
-        expected = f"frames of a side of {lost} + a multiple of {scale}, which the predictor makes"
-        require(fits, expected, (height, width))
 
     def init(self, key: Array) -> Params:
         keys = jax.random.split(key, 3)

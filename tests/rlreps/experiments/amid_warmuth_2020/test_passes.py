@@ -1,7 +1,5 @@
 """A pass over stored rows, and workers that combine."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,12 +114,6 @@ def test_a_pass_without_jit_is_the_compiled_pass():
     with jax.disable_jit():
         plain = run_passes(Recorder, data(4), Runs([3], [1.0]), **options)
     np.testing.assert_allclose(plain.components, compiled.components, rtol=1e-5)
-
-
-def test_intervals_that_do_not_fit_the_rows_are_refused():
-    options = {"workers": 3, "evaluate_every": 10, "rows_per_update": 2}
-    with pytest.raises(InputError, match=re.escape("evaluate_every in [2, 8], from an update's")):
-        run_passes(Recorder, data(26), Runs([5], [1.0]), evaluate=float, **options)
 
 
 def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():

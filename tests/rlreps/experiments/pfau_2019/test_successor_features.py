@@ -9,7 +9,6 @@ import pytest
 from jax import lax
 
 from rlreps.encoders import Convolutional
-from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019.successor_features import (
     SuccessorDifferences,
     SuccessorNetwork,
@@ -97,10 +96,3 @@ def test_differences_aim_at_a_copy_that_is_renewed_and_never_move_the_code():
     jax.tree.map(close, found["successor"], difference["successor"])
     _, (state, _) = jax.jit(gradient)(old, state)
     jax.tree.map(np.testing.assert_array_equal, state.params["code"], old["code"])
-
-
-@pytest.mark.parametrize("side", [4, 80])
-def test_frames_that_transposed_convolutions_cannot_make_are_refused(side):
-    code = Convolutional(3, frame_shape=(side, side, 4), kernel_size=6)
-    with pytest.raises(InputError, match=r"a side of 4 \+ a multiple of 8.*, got"):
-        SuccessorNetwork(code, num_actions=2)
