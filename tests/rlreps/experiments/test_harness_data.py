@@ -440,6 +440,6 @@ def test_a_course_is_judged_by_halves_and_by_neighbours():
 
 
 def test_every_smoke_preset_is_run():
-    texts = [path.read_text("utf-8") for path in Path(__file__).parent.glob("*/test_*.py")]
+    texts = [path.read_text("utf-8") for path in Path(__file__).parent.rglob("test_*.py")]
     running = "".join(text for text in texts if "smoke(" in text)
     assert [name for name in EXPERIMENTS if f'"{name}"' not in running] == []

@@ -1,7 +1,6 @@
 """The PuddleWorld experiment: masked members, claims and refusals; its smoke preset."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -101,16 +100,3 @@ PROTOCOL = {
 
 def test_the_paper_preset_is_the_published_protocol(check_protocol):
     check_protocol("puddle-world", PROTOCOL)
-
-
-@pytest.mark.experiments
-def test_the_smoke_preset_leaves_every_method_and_d(smoke):
-    summary, out = smoke("puddle-world")
-    table = json.loads((out / "results" / "distance_by_dimension.json").read_text())
-    expected = {(label, d) for label in SMOKE.methods for d in (2, 5)}
-    assert {(row["method"], row["d"]) for row in table} == expected
-    assert all(0.0 < row["mean"] <= 1.0 and row["runs"] == 2 for row in table)
-    ends = {(row["method"], row["d"]): row["mean"] for row in table}
-    assert f" {ends[SMOKE.label_of('explicit'), 2]:.3f}, " in summary["claims"][2]["found"]
-    # The folder has a store.
-    assert 'href="explore.html"' in (out / "report.html").read_text()

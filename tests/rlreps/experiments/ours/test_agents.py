@@ -1,7 +1,6 @@
 """Agents in mazes: features in front of networks, budgets, verdicts; the smoke preset."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
@@ -267,23 +266,6 @@ def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
     basis, _ = np.linalg.qr(learned[mazes.places_of(model)])
     best_share = np.sum(np.linalg.svd(measure, compute_uv=False)[:width] ** 2)
     assert np.sum(np.square(basis.T @ measure)) > 0.9 * best_share
-
-
-# Few steps: fits warn.
-@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
-@pytest.mark.experiments
-def test_the_smoke_preset_measures_every_arm(smoke):
-    summary, out = smoke("agents")
-    config = PRESETS["smoke"]
-    assert [row["arm"] for row in summary["arms"]] == [*config.labels, *config.picture_labels]
-    assert [row["free_steps"] for row in summary["arms"]] == [0, config.free_steps, 0, 0]
-    curves = json.loads((out / "results" / "returns.json").read_text())
-    steps = {
-        arm: [row["step"] for row in curves if row["arm"] == arm] for arm in (SCRATCH, LEARNED)
-    }
-    assert steps[SCRATCH][0] == 0
-    assert steps[LEARNED][0] == config.free_steps
-    assert steps[SCRATCH][-1] == steps[LEARNED][-1]
 
 
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")

@@ -460,19 +460,6 @@ def test_a_stochastic_game_is_a_world():
     assert game.own_truth(low_rank, learner, 0) is None
 
 
-@pytest.mark.experiments
-def test_the_smoke_preset_measures_every_row_against_its_own_truth(smoke):
-    summary, out = smoke("benchmark")
-    found = {row["method"]: row for row in summary["benchmark"]}
-    assert set(found) == {row.method for row in EXPERIMENT.presets["smoke"].rows}
-    for method in ("large batch", "OMM"):
-        assert found[method]["subspace_distance"] < 0.1 < found[RANDOM.method]["subspace_distance"]
-    assert 0.0 < found["OMM"]["least_cosine"] <= found["OMM"]["cosine"] <= 1.0
-    trials = json.loads((out / "parts" / "trials-OMM-sutton.json").read_text("utf-8"))["trials"]
-    assert len(trials) == EXPERIMENT.presets["smoke"].trials
-    assert [each[2] for each in trials] == sorted(each[2] for each in trials)
-
-
 def test_a_median_has_order_statistics_for_ends_and_takes_infinity_for_a_value():
     found = benchmark_report.median_interval([*range(9), np.inf])
     # Binomial(10, 1/2): P(X <= 1) = 11/1024 is below 0.025 and P(X <= 2) = 56/1024 is not.

@@ -1,7 +1,5 @@
 """Defaults on problems of new users: wrappers, trees, verdicts by shares; the smoke preset."""
 
-import csv
-
 import gymnasium
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ from rlreps.experiments.ours.defaults import (
     EXPERIMENT,
     FIT,
     PRESETS,
-    RANDOM,
     TREES,
     WAYS,
     trees_policy,
@@ -123,16 +120,3 @@ def test_few_problems_decide_nothing_and_ten_are_kept_aside(judge):
     assert {each.holds for each in judge(EXPERIMENT, PRESETS["laptop"], few)} == {None}
     assert len(PROBLEMS) >= 20
     assert sum(problem.kept_aside for problem in PROBLEMS.values()) >= 10
-
-
-@pytest.mark.experiments
-def test_the_smoke_preset_fits_indices_and_vectors(smoke):
-    _, out = smoke("defaults")
-    with (out / "results" / "gains.csv").open(newline="") as lines:
-        scores = {
-            (row["problem"], row["way"]): float(row["score"]) for row in csv.DictReader(lines)
-        }
-    assert {way for _, way in scores} == {FIT, RANDOM}
-    assert TREES not in PRESETS["smoke"].ways
-    assert scores["CartPole", FIT] > 2 * scores["CartPole", RANDOM]
-    assert scores["FrozenLake 4x4, no slip", FIT] == 1.0

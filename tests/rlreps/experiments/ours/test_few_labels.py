@@ -1,11 +1,8 @@
 """Values from few labels: what is measured, verdicts, presets; its smoke preset."""
 
-import json
-
 import numpy as np
 import pytest
 
-from rlreps.experiments.ours import few_labels
 from rlreps.experiments.ours.few_labels import (
     COSINES,
     EXPERIMENT,
@@ -103,16 +100,3 @@ def test_the_replicates_that_choose_a_basis_do_not_judge_the_null_by_it(judge):
     chosen = [min(range(3), key=lambda arm: np.delete(noise[arm], s).mean()) for s in range(10)]
     theirs = 0.1 + np.mean([noise[arm, seed] for seed, arm in enumerate(chosen)])
     assert null.found == f"{format_number(0.0525 / theirs)} of the best's"
-
-
-# Few steps: fits warn.
-@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
-@pytest.mark.experiments
-def test_the_smoke_preset_reports_every_arm(smoke):
-    _, out = smoke("few-labels")
-    rows = json.loads((out / "results" / "unexplained.json").read_text())
-    assert len(rows) == 2 * (7 + 6)
-    # Exact components of the measure know more than codes, which tell nothing.
-    shares = {(row["arena"], row["labels"], row["arm"]): row["mean"] for row in rows}
-    oracle, codes = few_labels.ORACLE, few_labels.CODES
-    assert shares["five_corridors", 50, oracle] < 0.9 * shares["five_corridors", 50, codes]

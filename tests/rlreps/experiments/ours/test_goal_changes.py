@@ -117,15 +117,6 @@ def test_steps_are_cut_at_the_budget():
     assert found.where(arm=FIXED, seed=0)["mean_return"][0] == -172.0
 
 
-@pytest.mark.experiments
-def test_the_smoke_preset_measures_every_arm(smoke):
-    summary, _ = smoke("goal-changes")
-    config = PRESETS["smoke"]
-    assert [row["arm"] for row in summary["arms"]] == [*ARMS] * len(config.goals)
-    assert {row["agents"] for row in summary["arms"]} == {config.base.num_seeds}
-    assert all(0 < row["steps"] <= config.budget for row in summary["arms"])
-
-
 def test_mazes_share_no_agents_with_the_one_kept_aside():
     inside, outside = (set(LAPTOP.first(maze).seeds) for maze in ("spiral", "four_rooms"))
     assert not inside & outside

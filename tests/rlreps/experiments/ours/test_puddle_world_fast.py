@@ -1,7 +1,6 @@
 """Time to a given distance: goals, verdicts at equal time, presets; the smoke preset."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -57,19 +56,3 @@ def test_a_goal_is_a_distance_within_a_time_with_most_seeds(judge, distances, se
     config = dataclasses.replace(SMOKE, goals=goals)
     claim, *_ = judge(EXPERIMENT, config, rows(WINNER, FIRST, distances, seconds))
     assert claim.holds is holds
-
-
-@pytest.mark.experiments
-def test_the_smoke_preset_times_every_run(smoke):
-    summary, out = smoke("puddle-world-fast")
-    runs = json.loads((out / "results" / "distance_by_dimension.json").read_text())
-    assert len(runs) == len(list((out / "runs").iterdir())) == 8
-    assert len({row["subspace_distance"] for row in runs}) == 8
-    for row in runs:
-        assert row["seconds"] > 0.0
-        assert 0.0 < row["subspace_distance"] < 0.2
-        assert row["released_distance"] is None  # That is of another grid.
-    ends = {(row["recipe"], row["d"]): row["subspace_distance"] for row in runs}
-    assert all(ends[WINNER, d] < ends[RIVAL, d] for d in SMOKE.dimensions)
-    ratio = ends[DANSKIN, FIRST] / ends[RIVAL, FIRST]
-    assert f"{ratio:.2f} times" in summary["claims"][0]["found"]

@@ -1,6 +1,5 @@
 import dataclasses
 import itertools
-import json
 import sys
 import types
 
@@ -117,19 +116,3 @@ def test_a_game_that_cannot_be_played_is_refused_before_anything_is_made(tmp_pat
     with pytest.raises(InputError, match=r'ale-py for .*, got none: pip install "rlreps\[atari\]"'):
         atari.EXPERIMENT.run(SMOKE, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.experiments
-def test_the_smoke_preset_learns(smoke):
-    _, out = smoke("atari")
-    for row in json.loads((out / "results" / "extremes.json").read_text()):
-        assert row["told"] == (row["apart"] > row["most_by_chance"] > 0.0)
-    curves = {}
-    for row in json.loads((out / "results" / "training.json").read_text()):
-        curves.setdefault(row["curve"], {})[row["step"]] = row["held_out"]
-    # Measured: 0.63 times the eigenvalues, 0.55 times the differences. Sixty updates hardly predict
-    # frames (0.999); that they do with more is another test.
-    slow = [sum(curves[f"eigenvalue {k}"][end] for k in (1, 2)) for end in (0, 60)]
-    assert slow[1] < 0.7 * slow[0]
-    assert curves["temporal difference"][60] < 0.7 * curves["temporal difference"][0]
-    assert curves["next frame"][60] < curves["next frame"][0]

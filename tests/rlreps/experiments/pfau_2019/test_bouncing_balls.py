@@ -1,6 +1,4 @@
-import collections
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -90,17 +88,3 @@ def test_the_paper_preset_is_the_papers_protocol(check_protocol):
     source = PRESETS["paper"].source(PRESETS["paper"].num_frames)
     assert (source.num_clips, source.clip_frames) == (20_000, 10)
     assert PRESETS["paper"].rows == 24 * 9
-
-
-@pytest.mark.experiments
-def test_the_smoke_preset_makes_features_slower(smoke):
-    _, out = smoke("bouncing-balls")
-    curves = json.loads((out / "results" / "training.json").read_text())
-    steps = sorted({row["step"] for row in curves})
-    sums = [sum(row["eigenvalue"] for row in curves if row["step"] == step) for step in steps]
-    assert sums[-1] < 0.5 * sums[0]
-    sums = collections.Counter()
-    for row in json.loads((out / "results" / "eigenvalues.json").read_text()):
-        sums[row["analysis"], row["seed"]] += row["eigenvalue"]
-    # Functions that see the positions do best.
-    assert min(sums, key=sums.get) == (bouncing_balls.POSITIONS, None)

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -217,17 +216,3 @@ def test_claims_are_judged_under_the_papers_protocol_alone(
 
     assert holds(paper) == verdicts
     assert holds(dataclasses.replace(paper, half_width=25.0))[1:] == [None, None, None]
-
-
-@pytest.mark.experiments
-def test_the_smoke_preset_lowers_the_error(smoke):
-    summary, out = smoke("hydrogen")
-    rows = json.loads((out / "results" / "energies.json").read_text())
-    assert len(rows) == 2 * 2 * 9 + 9
-    ours = [row for row in rows if row["contender"] == "ours"]
-    assert all(row["energy"] < -0.5 for row in ours if row["eigenfunction"] == 1)
-    worst = max(abs(row["relative_error"]) for row in ours)
-    assert f"worst {worst:.3g}" in summary["claims"][0]["found"]
-    errors = json.loads((out / "results" / "worst_error.json").read_text())
-    ours = [row["subspace_distance"] for row in errors if row["contender"] == "ours"]
-    assert max(ours[-2:]) < 0.9 * min(ours[:2])
