@@ -29,27 +29,10 @@ from rlreps.experiments.ours.agent_arms import (
 )
 from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS, SHARE
 from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES
-from rlreps.stats import contrasts, sign_flip_p_value
 from rlreps.successor.measure.grids import Grid
 
 LAPTOP = PRESETS["laptop"]
 CODES = mazes.observation_of("spiral").table()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def p_values_are_computed_once():
-    """Keep p-values: the cases below repeat most of their pairs, at 16,384 sign flips each."""
-    found = {}
-
-    def kept(x, y, largest=None):
-        key = np.asarray(x).tobytes(), np.asarray(y).tobytes()
-        return (
-            found[key] if key in found else found.setdefault(key, sign_flip_p_value(x, y, largest))
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contrasts, "sign_flip_p_value", kept)
-        yield
 
 
 def test_a_code_finds_its_cell():
@@ -83,13 +66,13 @@ def test_mean_returns_are_over_all_steps_and_free_ones_count_as_never_arriving()
 
 
 def rows(
-    learned,
-    scratch,
+    learned=(20, 20, 20),
+    scratch=(0, 0, 0),
     *,
     control=0,
     null=(20, 20),
     seeds=20,
-    arms=(*WAYS,),
+    without=None,
     gains=({},) * 3,
     pictured=({},) * 3,
     games=({},) * 3,
@@ -97,7 +80,8 @@ def rows(
     """Agents of all arms: how many reach the threshold, the first ones, and mean returns.
 
     Gains are over -100 in each maze, with codes and with images, and in games, and noise differs by
-    arm and agent. Of agents that see images, none reaches the threshold.
+    arm and agent. Of agents that see images, none reaches the threshold. An arm or a maze is left
+    out.
     """
     noise, found = np.random.default_rng(0), []
     settings = (*MAZES, CONTROL_ARENA, *(maze + IMAGES for maze in MAZES), *GAMES)
@@ -105,7 +89,7 @@ def rows(
     for arena, ours, theirs, gained in zip(
         settings, *counts_of, (*gains, {}, *pictured, *games), strict=True
     ):
-        counts = {**dict.fromkeys(arms, control), LEARNED: ours, SCRATCH: theirs}
+        counts = {**dict.fromkeys(WAYS, control), LEARNED: ours, SCRATCH: theirs}
         if IMAGES in arena or arena in GAMES:
             counts = dict.fromkeys(LAPTOP.settings[arena], 0)
         found += [
@@ -118,123 +102,101 @@ def rows(
             }
             for arm, count in counts.items()
             for seed in range(seeds)
+            if without not in (arena, arm)
         ]
     return found
 
 
-@pytest.fixture
-def verdicts(judge, monkeypatch):
-    """Judge the claims by rows, where the best return is 28 above the mean from scratch."""
-    monkeypatch.setattr(agents, "best_return", lambda setting: -100.0 + 5 * 9.5 + 28.0)
-    return lambda given: [claim.holds for claim in judge(EXPERIMENT, LAPTOP, given)]
+(
+    OVER_NETWORKS,
+    OVER_DATA_FREE,
+    JOINT,
+    NULL,
+    FIT,
+    FIT_EVERYWHERE,
+    FIT_ASIDE,
+    ROOMS,
+    MINATAR,
+    PLANS,
+) = range(10)
+"""Places of the claims."""
+
+GAINED, PLANNED, NOT = {FITTED: 20.0}, {COUNTED: 20.0}, dict[str, float]()
+EFFECT = SHARE * 28.0
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (rows((20, 20, 5), (0, 2, 5)), [True, True, True]),
+        # Learned components have to bring more agents in two mazes of three.
+        (
+            {"learned": (20, 20, 5), "scratch": (0, 2, 5)},
+            {OVER_NETWORKS: True, OVER_DATA_FREE: True, NULL: True},
+        ),
         # 60 points may be 50, and one maze does not do.
-        (rows((12, 12, 20), (0, 0, 0)), [None, True, True]),
-        (rows((5, 5, 20), (0, 0, 0)), [False, None, True]),
+        ({"learned": (12, 12, 20)}, {OVER_NETWORKS: None, OVER_DATA_FREE: True}),
+        ({"learned": (5, 5, 20)}, {OVER_NETWORKS: False, OVER_DATA_FREE: None}),
         # What needs no data does as well, and so does a wider network.
-        (rows((20, 20, 20), (0, 0, 0), control=20), [False, None, True]),
-        (rows((20, 20, 20), (0, 0, 0), null=(20, 0)), [True, True, False]),
-        (rows((19, 19, 19), (0, 0, 0), seeds=19), [None, None, None]),
+        ({"control": 20}, {OVER_NETWORKS: False, OVER_DATA_FREE: None}),
+        ({"null": (20, 0)}, {NULL: False}),
+        (
+            {"learned": (19,) * 3, "seeds": 19},
+            {OVER_NETWORKS: None, OVER_DATA_FREE: None, NULL: None},
+        ),
         # Without one of the data-free arms nobody can tell what helps.
-        (
-            rows((20, 20, 20), (0, 0, 0), arms=[each for each in WAYS if each != COSINES]),
-            [True, None, True],
-        ),
-        # Of two mazes.
-        (
-            [row for row in rows((20, 20, 20), (0, 0, 0)) if row["arena"] != "spiral"],
-            [None, None, True],
-        ),
-    ],
-)
-def test_learned_components_have_to_bring_more_agents_in_two_mazes_of_three(
-    verdicts, given, expected
-):
-    found = verdicts(given)
-    assert [found[0], found[1], found[3]] == expected
-
-
-@pytest.mark.parametrize(
-    ("gains", "holds"),
-    [
-        (({EXPLICIT: 20.0}, {EXPLICIT: 20.0}, {}), True),
-        (({EXPLICIT: 20.0}, {}, {}), False),
+        ({"without": COSINES}, {OVER_NETWORKS: True, OVER_DATA_FREE: None}),
+        ({"without": "spiral"}, {OVER_NETWORKS: None, OVER_DATA_FREE: None}),
+        # One joint loss has to gain a share of the gap over both others.
+        ({"gains": ({EXPLICIT: 20.0}, {EXPLICIT: 20.0}, {})}, {JOINT: True}),
+        ({"gains": ({EXPLICIT: 20.0}, {EXPLICIT: 20.0}, {}), "seeds": 19}, {JOINT: None}),
+        ({"gains": ({EXPLICIT: 20.0}, {}, {})}, {JOINT: False}),
         # Another loss in another maze is not one loss in two.
-        (({EXPLICIT: 20.0}, {LARGE_BATCH: 20.0}, {}), False),
+        ({"gains": ({EXPLICIT: 20.0}, {LARGE_BATCH: 20.0}, {})}, {JOINT: False}),
         # Less than a quarter of the gap, and no more than what a task without dynamics does.
-        (({EXPLICIT: 1.0},) * 3, False),
-        (({EXPLICIT: 20.0, CONTROL: 19.0},) * 3, False),
-        (({EXPLICIT: SHARE * 28.0},) * 3, None),
-    ],
-)
-def test_one_joint_loss_has_to_gain_a_share_of_the_gap_over_both_others(verdicts, gains, holds):
-    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains))[2] is holds
-    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, seeds=19))[2] is None
-
-
-GAINED, NOT = {FITTED: 20.0}, dict[str, float]()
-
-
-@pytest.mark.parametrize(
-    ("gains", "pictured", "expected"),
-    [
-        ((GAINED,) * 3, (GAINED,) * 3, [True, True, True]),
-        ((GAINED,) * 3, (NOT,) * 3, [True, False, False]),
+        ({"gains": ({EXPLICIT: 1.0},) * 3}, {JOINT: False}),
+        ({"gains": ({EXPLICIT: 20.0, CONTROL: 19.0},) * 3}, {JOINT: False}),
+        ({"gains": ({EXPLICIT: EFFECT},) * 3}, {JOINT: None}),
+        # Fitted features have to beat both networks in most settings, and aside.
+        (
+            {"gains": (GAINED,) * 3, "pictured": (GAINED,) * 3},
+            {FIT: True, FIT_EVERYWHERE: True, FIT_ASIDE: True},
+        ),
+        (
+            {"gains": (GAINED,) * 3, "pictured": (NOT,) * 3},
+            {FIT: True, FIT_EVERYWHERE: False, FIT_ASIDE: False},
+        ),
         # Two mazes of three with codes and four settings of six.
-        ((GAINED, NOT, GAINED), (NOT, GAINED, GAINED), [True, True, False]),
-        ((GAINED, GAINED, NOT), (NOT, GAINED, NOT), [True, False, True]),
+        (
+            {"gains": (GAINED, NOT, GAINED), "pictured": (NOT, GAINED, GAINED)},
+            {FIT: True, FIT_EVERYWHERE: True, FIT_ASIDE: False},
+        ),
+        (
+            {"gains": (GAINED, GAINED, NOT), "pictured": (NOT, GAINED, NOT)},
+            {FIT: True, FIT_EVERYWHERE: False, FIT_ASIDE: True},
+        ),
         # A wider network does as well.
-        (({FITTED: 20.0, WIDER: 19.0},) * 3, (GAINED,) * 3, [False, False, False]),
-        (({FITTED: SHARE * 28.0},) * 3, (GAINED,) * 3, [None, None, None]),
-    ],
-)
-def test_features_fitted_to_replay_have_to_beat_both_networks_in_most_settings_and_aside(
-    verdicts, gains, pictured, expected
-):
-    given = rows((20,) * 3, (0,) * 3, gains=gains, pictured=pictured)
-    assert verdicts(given)[4:7] == expected
-
-
-@pytest.mark.parametrize(
-    ("games", "expected"),
-    [
-        ((GAINED,) * 3, [True, True]),
-        ((NOT, GAINED, GAINED), [False, True]),
+        ({"gains": ({FITTED: 20.0, WIDER: 19.0},) * 3}, {FIT: False}),
+        ({"gains": ({FITTED: EFFECT},) * 3}, {FIT: None}),
+        # Games need a share of the gap or, in MinAtar, any gain over both networks.
+        ({"games": (GAINED,) * 3}, {ROOMS: True, MINATAR: True}),
+        ({"games": (NOT, GAINED, GAINED)}, {ROOMS: False, MINATAR: True}),
         # One game alone decides nothing: the other may have a gain too small to see.
-        ((GAINED, GAINED, NOT), [True, None]),
-        # Less than a quarter of the gap, but more than nothing.
-        (({FITTED: 2.0},) * 3, [False, True]),
-        # A wider network does as well.
-        (({FITTED: 20.0, WIDER: 25.0},) * 3, [False, False]),
+        ({"games": (GAINED, GAINED, NOT)}, {ROOMS: True, MINATAR: None}),
+        ({"games": ({FITTED: 2.0},) * 3}, {ROOMS: False, MINATAR: True}),
+        ({"games": ({FITTED: 20.0, WIDER: 25.0},) * 3}, {ROOMS: False, MINATAR: False}),
+        # Counted models have to gain over fitted features wherever states can be counted.
+        ({"gains": (PLANNED,) * 3, "games": (PLANNED, NOT, NOT)}, {PLANS: True}),
+        ({"gains": (PLANNED,) * 3}, {PLANS: None}),
+        ({"gains": (PLANNED, PLANNED, GAINED), "games": (PLANNED, NOT, NOT)}, {PLANS: False}),
     ],
 )
-def test_games_need_a_share_of_the_gap_or_in_minatar_any_gain_over_both_networks(
-    verdicts, games, expected
-):
-    found = verdicts(rows((20,) * 3, (0,) * 3, games=games))
-    assert found[7:9] == expected
-
-
-PLANNED = {COUNTED: 20.0}
-
-
-@pytest.mark.parametrize(
-    ("gains", "games", "holds"),
-    [
-        ((PLANNED,) * 3, (PLANNED, NOT, NOT), True),
-        ((PLANNED,) * 3, (NOT,) * 3, None),
-        ((PLANNED, PLANNED, {FITTED: 20.0}), (PLANNED, NOT, NOT), False),
-    ],
-)
-def test_counted_models_have_to_gain_over_fitted_features_wherever_states_can_be_counted(
-    verdicts, gains, games, holds
-):
-    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, games=games))[9] is holds
+def test_claims_are_judged_by_pairs_of_agents(results_of, monkeypatch, given, expected):
+    # The best return is 28 above the mean from scratch.
+    monkeypatch.setattr(agents, "best_return", lambda setting: -100.0 + 5 * 9.5 + 28.0)
+    results = results_of(EXPERIMENT, LAPTOP, rows(**given))
+    claims = [*EXPERIMENT.claims(results)]
+    found = {place: claims[place].judged(results, decided=True).holds for place in expected}
+    assert found == expected
 
 
 @pytest.mark.parametrize("maze", MAZES)
@@ -268,9 +230,8 @@ def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
     assert np.sum(np.square(basis.T @ measure)) > 0.9 * best_share
 
 
-@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
-def test_games_are_played_by_networks_with_and_without_fits_and_by_counted_models(tmp_path):
+def test_games_are_played_by_networks_and_by_counted_models(tmp_path):
     pytest.importorskip("gymnax")
     config = dataclasses.replace(
         PRESETS["smoke"],
@@ -278,14 +239,13 @@ def test_games_are_played_by_networks_with_and_without_fits_and_by_counted_model
         pictured=(),
         game_steps=400,
         picture_every=200,
-        fourier_size=24,
     )
     # gymnax mixes types, which tests of our own code must not.
     with jax.numpy_dtype_promotion("standard"):
-        chosen = dataclasses.replace(config, games=("FourRooms",), game_labels=(SCRATCH, FITTED))
+        chosen = dataclasses.replace(config, games=("FourRooms",), game_labels=(SCRATCH,))
         summary = EXPERIMENT.run(chosen, tmp_path / "run")
     assert [(row["arm"], row["reached"] is None) for row in summary["arms"]] == [
-        (label, False) for label in (SCRATCH, FITTED, COUNTED)
+        (label, False) for label in (SCRATCH, COUNTED)
     ]
     assert {row["arena"] for row in summary["gains"]} == {"FourRooms"}
 
