@@ -7,7 +7,6 @@ import math
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import cloudpickle
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from rlreps.errors import InputError, require
-from rlreps.experiments import EXPERIMENTS
 from rlreps.stats import LONGEST, Sample, Verdict, mean_interval
 from rlreps.study import (
     Axis,
@@ -437,9 +435,3 @@ def test_a_course_is_judged_by_halves_and_by_neighbours():
     assert falling({"a": start, "b": end}).holds is True
     assert falling({"a": end, "b": start, "c": end}).holds is False
     assert falling({"a": start}).holds is None
-
-
-def test_every_smoke_preset_is_run():
-    texts = [path.read_text("utf-8") for path in Path(__file__).parent.rglob("test_*.py")]
-    running = "".join(text for text in texts if "smoke(" in text)
-    assert [name for name in EXPERIMENTS if f'"{name}"' not in running] == []

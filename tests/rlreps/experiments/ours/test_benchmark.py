@@ -13,7 +13,6 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.app.main import main
 from rlreps.config import as_json, configurable
 from rlreps.encoders import Cosine
 from rlreps.errors import InputError
@@ -435,16 +434,6 @@ def test_the_ranking_shows_the_page_s_means_with_the_closest_of_a_group_first(re
     ends = results_of(EXPERIMENT, Config(), rows_of_ends(none))
     own = benchmark_report.draw_ranking(ends)[1].axes[0]
     assert "TD low rank" in [text.get_text() for text in own.get_yticklabels()]
-
-
-@pytest.mark.experiments
-def test_an_objective_of_one_s_own_is_trained_alone(own_module, capsys):
-    words = ["benchmark", "--preset", "smoke", "--objective", "my_module:BatchMoments"]
-    main([*words, "--out", "mine", "--quiet"])
-    summary = json.loads(Path("mine/summary.json").read_text("utf-8"))
-    [line] = summary["benchmark"]
-    assert line["method"] == "batch moments"
-    assert line["subspace_distance"] < 0.3
 
 
 @pytest.mark.integration

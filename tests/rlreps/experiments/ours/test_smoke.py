@@ -2,9 +2,12 @@
 
 import pytest
 
+from rlreps.experiments import EXPERIMENTS
+
 NAMES = [
-    *("agents", "benchmark", "control", "defaults", "few-labels", "goal-changes"),
-    *("puddle-world-fast", "zero-shot"),
+    name
+    for name, entry in EXPERIMENTS.items()
+    if entry.paper == "ours" and name not in ("games", "shaping")  # They have tests of their own.
 ]
 
 
