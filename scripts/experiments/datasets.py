@@ -59,11 +59,6 @@ class Images(NamedTuple):
     shape: tuple[int, int]
     test_labels: npt.NDArray[np.uint8] | None = None
 
-    @property
-    def num_pixels(self) -> int:
-        """Pixels of an image."""
-        return self.shape[0] * self.shape[1]
-
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the images, as JSON values."""
         return {

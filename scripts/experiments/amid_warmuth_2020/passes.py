@@ -24,21 +24,10 @@ Combine = Callable[[StreamingRule, Any, Array], Any]
 """(rule, workers' states, weights [workers]) → combined state."""
 
 
-class Runs(NamedTuple):
-    """Seeds and learning rates of runs.
-
-    Attributes:
-        seeds: Seeds of start and row order, [runs], in [0, 2**32); runs may share one.
-        learning_rates: Initial learning rates, [runs].
-    """
-
-    seeds: Sequence[int]
-    learning_rates: Sequence[float]
-
-    def orders(self, count: int) -> npt.NDArray[np.int32]:
-        """Draw each run's order of ``count`` rows, [runs, count]; it depends on the seed only."""
-        orders = {seed: np.random.default_rng((seed, 0)).permutation(count) for seed in self.seeds}
-        return np.stack([orders[seed] for seed in self.seeds]).astype(np.int32)
+def draw_orders(seeds: Sequence[int], count: int) -> npt.NDArray[np.int32]:
+    """Draw each run's order of ``count`` rows, [runs, count]; it depends on the seed only."""
+    orders = {seed: np.random.default_rng((seed, 0)).permutation(count) for seed in seeds}
+    return np.stack([orders[seed] for seed in seeds]).astype(np.int32)
 
 
 class PassResult(NamedTuple):
@@ -63,7 +52,8 @@ class PassResult(NamedTuple):
 def run_passes(
     make_rule: MakeRule,
     rows: npt.NDArray[np.float32],
-    runs: Runs,
+    seeds: Sequence[int],
+    learning_rates: Sequence[float],
     *,
     evaluate: Callable[[npt.NDArray[np.float32]], float],
     evaluate_every: int,
@@ -80,7 +70,8 @@ def run_passes(
     Args:
         make_rule: Learning rate, which may be traced → rule.
         rows: Centred observations, [n, features].
-        runs: Seeds and learning rates.
+        seeds: Seeds of start and row order, [runs], in [0, 2**32); runs may share one.
+        learning_rates: Initial learning rates, [runs].
         evaluate: Measures a model's components, on the host.
         evaluate_every: Number of rows of each worker between evaluations, at most all of its rows;
             rounded down to whole updates.
@@ -120,9 +111,11 @@ def run_passes(
 
         return map_runs(components, learned, states, rates)
 
-    orders = runs.orders(len(rows))[:, : workers * per_worker].reshape(-1, workers, per_worker)
-    rates, stored = jnp.asarray(runs.learning_rates, jnp.float32), jnp.asarray(rows)
-    states = begin(jnp.asarray(np.asarray(runs.seeds, np.uint32)), rates)
+    orders = draw_orders(seeds, len(rows))[:, : workers * per_worker].reshape(
+        -1, workers, per_worker
+    )
+    rates, stored = jnp.asarray(learning_rates, jnp.float32), jnp.asarray(rows)
+    states = begin(jnp.asarray(np.asarray(seeds, np.uint32)), rates)
     learned = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], workers, axis=1), states)
     compiled: Any = None
     seconds, own, combined = [0.0], [], []

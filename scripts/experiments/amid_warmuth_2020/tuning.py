@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.experiments.amid_warmuth_2020.passes import PassResult, Runs, run_passes
+from rlreps.experiments.amid_warmuth_2020.passes import PassResult, run_passes
 from rlreps.experiments.amid_warmuth_2020.printed import PAPER_RULES, SANGER
 from rlreps.experiments.reconstruction import loss_from_moments
 from rlreps.streaming import RULES, PowerDecay, StreamingRule
@@ -90,7 +90,8 @@ class Contender:
             return run_passes(
                 make,
                 rows.astype(np.float64) if self.double else rows,
-                Runs(seeds, [1.0 if rate is None else rate for rate in rates]),
+                seeds,
+                [1.0 if rate is None else rate for rate in rates],
                 rows_per_update=self.rows_per_update,
                 **options,
             )

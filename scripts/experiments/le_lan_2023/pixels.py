@@ -182,7 +182,7 @@ def make_problem(config: Config, images: Images) -> Problem:
         InputError: If d exceeds the number of pixels or the rank of the images, or a label has
             fewer test images than a subset takes.
     """
-    d, pixels = config.num_components, images.num_pixels
+    d, pixels = config.num_components, images.train.shape[1]
     require(d <= pixels, f"num_components <= {pixels}, the pixels of an image", d)
     exact = exact_components(images.train)
     # The rank is judged with float32's tolerance, since the images are float32.

@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.experiments.amid_warmuth_2020 import passes
-from rlreps.experiments.amid_warmuth_2020.passes import Runs, run_passes
+from rlreps.experiments.amid_warmuth_2020.passes import draw_orders, run_passes
 from rlreps.numerics import compile_once
 from rlreps.streaming import (
     ImplicitKrasulina,
@@ -63,7 +63,7 @@ def test_every_row_is_seen_once_in_updates_of_as_many_rows():
     rows = data(24)
     for rows_per_update in (1, 5):
         options = {"evaluate_every": 12, "rows_per_update": rows_per_update}
-        found = run_passes(Recorder, rows, Runs([3, 3], [1.0, 7.0]), evaluate=first, **options)
+        found = run_passes(Recorder, rows, [3, 3], [1.0, 7.0], evaluate=first, **options)
         interval = 12 - 12 % rows_per_update
         assert found.rows_seen.tolist() == [interval * point for point in range(3)]
         updates = 2 * interval // rows_per_update
@@ -73,11 +73,11 @@ def test_every_row_is_seen_once_in_updates_of_as_many_rows():
 
 
 def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
-    runs = Runs([0, 1, 0], [1.0, 1.0, 10.0])
-    together = run_passes(krasulina, data(24), runs, evaluate_every=8, evaluate=magnitude)
-    for index, (seed, rate) in enumerate(zip(*runs, strict=True)):
+    seeds, rates = [0, 1, 0], [1.0, 1.0, 10.0]
+    together = run_passes(krasulina, data(24), seeds, rates, evaluate_every=8, evaluate=magnitude)
+    for index, (seed, rate) in enumerate(zip(seeds, rates, strict=True)):
         alone = run_passes(
-            krasulina, data(24), Runs([seed], [rate]), evaluate=magnitude, evaluate_every=24
+            krasulina, data(24), [seed], [rate], evaluate=magnitude, evaluate_every=24
         )
         np.testing.assert_allclose(together.components[index], alone.components[0], atol=1e-5)
         np.testing.assert_allclose(together.figures[-1, index], alone.figures[-1, 0], atol=1e-4)
@@ -104,22 +104,22 @@ def test_a_pass_uses_its_states_up_and_transfers_nothing_by_accident(forbid_tran
         return run
 
     monkeypatch.setattr(passes, "compile_once", compile_and_look)
-    run_passes(krasulina, data(24), Runs([3], [1.0]), evaluate=evaluate, evaluate_every=6)
+    run_passes(krasulina, data(24), [3], [1.0], evaluate=evaluate, evaluate_every=6)
     assert len(points) == 5
 
 
 def test_a_pass_without_jit_is_the_compiled_pass():
     options = {"evaluate": first, "evaluate_every": 2}
-    compiled = run_passes(Recorder, data(4), Runs([3], [1.0]), **options)
+    compiled = run_passes(Recorder, data(4), [3], [1.0], **options)
     with jax.disable_jit():
-        plain = run_passes(Recorder, data(4), Runs([3], [1.0]), **options)
+        plain = run_passes(Recorder, data(4), [3], [1.0], **options)
     np.testing.assert_allclose(plain.components, compiled.components, rtol=1e-5)
 
 
 def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
     rows = data(26)
     options = {"workers": 3, "evaluate_every": 5, "rows_per_update": 2}
-    found = run_passes(Recorder, rows, Runs([5, 6], [1.0, 7.0]), evaluate=first, **options)
+    found = run_passes(Recorder, rows, [5, 6], [1.0, 7.0], evaluate=first, **options)
     assert found.rows_seen.tolist() == [0, 4, 8]
     assert found.workers.shape == (3, 2, 3)
     np.testing.assert_allclose(found.workers.mean(axis=2), found.figures, atol=1e-5)
@@ -127,7 +127,7 @@ def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
     np.testing.assert_array_equal(found.components[:, 1:, 0], [[4, 1], [4, 7]])
     # Of 26 rows three workers get eight each.
     for run, seed in enumerate((5, 6)):
-        order = Runs([seed], [1.0]).orders(26)[0]
+        order = draw_orders([seed], 26)[0]
         np.testing.assert_allclose(
             found.figures[2, run], rows[order[:24], 0].sum() / 3.0, rtol=1e-4, atol=1e-5
         )

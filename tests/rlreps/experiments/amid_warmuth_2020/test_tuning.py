@@ -25,9 +25,9 @@ def test_the_pair_of_least_loss_on_the_part_is_chosen(monkeypatch):
     assert np.isnan(losses).tolist() == [[False, False, True]] * 2
     assert found["power"] == contender.powers[np.nanargmin(np.nanmin(losses, axis=1))]
     assert (found["learning_rate"], found["all_diverged"]) == (0.1, False)
-    (_, ((_, part, runs), passed)) = streamed
+    (_, ((_, part, seeds, _), passed)) = streamed
     assert len({row.tobytes() for row in part}) == len(part) == 150
-    assert (list(runs.seeds), passed["rows_per_update"]) == ([3, 3, 3], 10)
+    assert (list(seeds), passed["rows_per_update"]) == ([3, 3, 3], 10)
     # No loss is below that of the part's own components, and that of no components is the most.
     residuals = np.linalg.svd(part, compute_uv=False)[3:] ** 2
     assert np.sum(residuals) / 150 < np.nanmin(losses) < np.mean(np.sum(part**2, axis=1))
