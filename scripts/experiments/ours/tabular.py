@@ -23,25 +23,25 @@ def with_rewards(world: World, rewards: ArrayLike) -> World:
     return dataclasses.replace(world, rewards=paid, transition_rewards=None)
 
 
-def least_steps(world: World, reached: ArrayLike, cap: int = 10_000) -> DoubleArray:
-    """Compute the least expected number of steps to a goal or the cap; 0 at the goal.
+def least_steps(world: World, reached: ArrayLike, cap: int | None = None) -> DoubleArray:
+    """Compute the least expected number of steps to a goal or a cap; 0 at the goal.
 
-    Backward induction over the remaining steps, until the numbers change no more.
+    Backward induction over the remaining steps: exact for a cap, else to rounding.
 
     Args:
         world: The world.
         reached: Which states belong to the goal, [n], or to each of m goals, [n, m].
-        cap: Largest number of steps.
+        cap: Largest number of steps; None is as many as a goal needs, at most 10,000.
 
     Returns:
         [n] or [n, m].
     """
     goals = np.asarray(reached, np.bool_)
     steps: DoubleArray = np.zeros(goals.shape)
-    for _ in range(cap):
+    for _ in range(cap or 10_000):
         before = steps
         steps = np.where(goals, 0.0, 1.0 + expected_next(world, before).min(axis=1))
-        if float(np.abs(steps - before).max()) <= 1e-9:
+        if cap is None and float(np.abs(steps - before).max()) <= 1e-9:
             break
     return steps
 
