@@ -98,18 +98,14 @@ def prediction(
     for (family, _), rows in chosen.groups("family", "world").items():
         parts: list[DoubleArray] = []
         for arm in rows.groups("arm").values():
-            seeds = len(np.unique(arm["seed"]))
-            success = arm["success"].reshape(seeds, -1)
-            steps = arm["step"].reshape(seeds, -1)[0]
-            at, values = (
-                arm[name].reshape(seeds, -1)[:, steps == half][:, 0]
-                for name in (measure, "value_r2")
-            )
+            then = arm.where(step=half)
             after, before = (
-                success[:, which].mean(axis=1) for which in (steps > half, steps <= half)
+                arm.where(step=which).pivot("success", "seed")[0][:, 0]
+                for which in (lambda step: step > half, lambda step: step <= half)
             )
-            last = success[:, steps == half][:, 0]
-            parts.append(np.stack([at, after, before, last, values]))
+            parts.append(
+                np.stack([then[measure], after, before, then["success"], then["value_r2"]])
+            )
         share = np.mean(np.concatenate(parts, axis=1)[1] > 0.5)
         if within:
             parts = [part - part.mean(axis=1, keepdims=True) for part in parts]
