@@ -168,28 +168,21 @@ def load_images(data_dir: Path | None) -> Images:
         grey = _grey_levels(pixels)
         train, test = grey[:_OPENML_TRAIN], grey[_OPENML_TRAIN:]
         return Images(train, test, (side, side), labels[_OPENML_TRAIN:])
-    parts = []
+    names = (TRAIN_IMAGES, TEST_IMAGES, TEST_LABELS)
+    both = ((name, data_dir / f"{name}{suffix}") for name in names for suffix in (".gz", ""))
+    files = {name: file for name, file in both if file.is_file()}
     for name in (TRAIN_IMAGES, TEST_IMAGES):
-        found = _idx_file(data_dir, name)
-        if found is None:
+        if name not in files:
             raise InputError(f"{_IMAGE_WAYS}; got no {name}[.gz] in {os.fspath(data_dir)!r}")
-        parts.append(read_idx(found))
-    height, width = parts[0].shape[1:]
+    train, test = read_idx(files[TRAIN_IMAGES]), read_idx(files[TEST_IMAGES])
+    height, width = train.shape[1:]
     expected = f"test images of the training images' {height} x {width} pixels"
-    require(parts[1].shape[1:] == (height, width), expected, parts[1].shape[1:])
-    images = Images(_grey_levels(parts[0]), _grey_levels(parts[1]), (height, width))
-    found = _idx_file(data_dir, TEST_LABELS)
-    if found is None:
-        return images
-    labels = read_idx(found, axes=1)
-    require(len(labels) == len(parts[1]), f"{len(parts[1])} labels in {found}", len(labels))
-    return images._replace(test_labels=labels)
-
-
-def _idx_file(data_dir: Path, name: str) -> Path | None:
-    """Return a data directory's file, gzipped or not, if it exists."""
-    found = [file for file in (data_dir / name, data_dir / f"{name}.gz") if file.is_file()]
-    return found[0] if found else None
+    require(test.shape[1:] == (height, width), expected, test.shape[1:])
+    labels = None
+    if file := files.get(TEST_LABELS):
+        labels = read_idx(file, axes=1)
+        require(len(labels) == len(test), f"{len(test)} labels in {file}", len(labels))
+    return Images(_grey_levels(train), _grey_levels(test), (height, width), labels)
 
 
 def read_idx(path: Path, *, axes: int = 3) -> npt.NDArray[np.uint8]:
