@@ -163,11 +163,11 @@ def load_images(data_dir: Path | None) -> Images:
             test images differ (labels may be missing).
     """
     if data_dir is None:
-        pixels, labels = _download()
+        pixels, classes = _download()
         side = math.isqrt(pixels.shape[1])
         grey = _grey_levels(pixels)
-        train, test = grey[:_OPENML_TRAIN], grey[_OPENML_TRAIN:]
-        return Images(train, test, (side, side), labels[_OPENML_TRAIN:])
+        parts = grey[:_OPENML_TRAIN], grey[_OPENML_TRAIN:]
+        return Images(*parts, (side, side), classes[_OPENML_TRAIN:])
     names = (TRAIN_IMAGES, TEST_IMAGES, TEST_LABELS)
     both = ((name, data_dir / f"{name}{suffix}") for name in names for suffix in (".gz", ""))
     files = {name: file for name, file in both if file.is_file()}

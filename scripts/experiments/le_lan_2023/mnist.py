@@ -101,9 +101,12 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> dict[str, A
         entries = method.images * num_pixels
 
     def features_of(params: Any) -> Array:
-        if options:
-            return learner.encoder.apply(params, jnp.arange(num_pixels))
-        return learner.rule.components(params)
+        found: Array = (
+            learner.encoder.apply(params, jnp.arange(num_pixels))
+            if options
+            else learner.rule.components(params)
+        )
+        return found
 
     trained = train_population(
         learner,
