@@ -15,6 +15,9 @@ import jax.numpy as jnp
 
 from rlreps.config import configurable, interval, positive
 
+EVENTS_PER_BALL = 100
+"""Largest number of collisions per ball in a frame; valid parameters come nowhere near it."""
+
 EDGE_WIDTH = 1.5
 """Pixels over which a disc's edge goes from black to white.
 
@@ -23,8 +26,8 @@ moves by fractions of a pixel, its total brightness varies by 0.04 %; with a wid
 vary by 0.11 %.
 """
 
-Motion = tuple[jax.Array, jax.Array, jax.Array]
-"""Positions, velocities and the rest of the frame."""
+Motion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+"""Positions, velocities, the rest of the frame, and the number of collisions so far."""
 
 
 class BouncingBallsState(NamedTuple):
@@ -99,9 +102,14 @@ class BouncingBalls:
         same frames run backwards. Simultaneous collisions are taken one after another. Positions
         and velocities keep their dtype.
         """
+        most = EVENTS_PER_BALL * self.num_balls
+
+        def goes_on(carry: Motion) -> jax.Array:
+            _, _, remaining, events = carry
+            return (remaining > 0.0) & (events < most)
 
         def to_next_event(carry: Motion) -> Motion:
-            x, v, remaining = carry
+            x, v, remaining, events = carry
             times = self._event_times(x, v)
             earliest = jnp.min(times)
             # Balls at a wall stay inside it to the last bit.
@@ -109,10 +117,10 @@ class BouncingBalls:
             moved = jnp.clip(moved, self.radius, 1.0 - self.radius)
             which = jnp.arange(times.size, dtype=jnp.int32) == jnp.argmin(times).astype(jnp.int32)
             bounced = _bounce(moved, v, which & (earliest < remaining))
-            return moved, bounced, jnp.maximum(remaining - earliest, 0.0)
+            return moved, bounced, jnp.maximum(remaining - earliest, 0.0), events + 1
 
-        start = (*state, jnp.ones((), state.positions.dtype))
-        x, v, _ = jax.lax.while_loop(lambda carry: carry[2] > 0.0, to_next_event, start)
+        start = (*state, jnp.ones((), state.positions.dtype), jnp.zeros((), jnp.int32))
+        x, v, _, _ = jax.lax.while_loop(goes_on, to_next_event, start)
         return BouncingBallsState(x, v)
 
     def render(self, state: BouncingBallsState) -> jax.Array:
