@@ -2,7 +2,6 @@ from .arenas import ARENAS as ARENAS
 from .arenas import arena_from_settings as arena_from_settings
 from .arenas import arena_settings as arena_settings
 from .arenas import load_arena as load_arena
-from .core import ArenaError as ArenaError
 from .core import Environment as Environment
 from .core import TimeStep as TimeStep
 from .core import observation_struct as observation_struct

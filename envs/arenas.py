@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.observations import Position
 from rlreps.envs.puddle_world import Puddle, PuddleWorld
+from rlreps.errors import InputError, reason_of, require, require_choice
 
 
 def _arena(multiplier: float, *shapes: Shape) -> PuddleWorld:
@@ -100,17 +100,15 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
         **overrides: fields of ``PuddleWorld`` to replace.
 
     Raises:
-        ArenaError: unknown name, unreadable file, or a value outside its range.
+        InputError: unknown name, unreadable file, or a value outside its range.
     """
     name = str(name_or_path)
     if name.endswith(".toml"):
         arena = _read_arena(Path(name))
-    elif name in ARENAS:
-        arena = ARENAS[name]
     else:
-        raise ArenaError(
-            f"expected an arena ({', '.join(ARENAS)}) or the path of a .toml file, got {name!r}"
-        )
+        known = f"an arena ({', '.join(ARENAS)}) or the path of a .toml file"
+        require(name in ARENAS, known, name)
+        arena = ARENAS[name]
     _check_keys(overrides, _fields(PuddleWorld), place="override")
     return dataclasses.replace(arena, **overrides)
 
@@ -132,32 +130,22 @@ def resolve_arena(
         **overrides: fields of ``PuddleWorld`` to replace, such as goal and observation.
 
     Raises:
-        ArenaError: as ``load_arena``.
+        InputError: as ``load_arena``.
     """
     if max_steps is not None:
         overrides["max_steps"] = max_steps
-    if isinstance(arena, PuddleWorld):
-        environment = dataclasses.replace(arena, **overrides)
-    else:
-        environment = load_arena(arena, **overrides)
+    world = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
+    environment = dataclasses.replace(world, **overrides)
     return environment.with_task() if task else environment
 
 
 def _read_arena(path: Path) -> PuddleWorld:
     try:
-        settings = tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise ArenaError(
-            f"expected a readable arena file, got {path} ({error.strerror})"
-        ) from error
-    except (RecursionError, ValueError) as error:  # Broken TOML, or bytes that are not UTF-8.
-        raise ArenaError(f"expected TOML, got {path} ({error})") from error
-    try:
-        return arena_from_settings(settings)
-    except ArenaError as error:
-        raise ArenaError(f"{path}: {error}") from error
-    except RecursionError as error:  # Keys with dots nest without recursion, until they are shown.
-        raise ArenaError(f"expected TOML, got {path} (too many levels)") from error
+        return arena_from_settings(tomllib.loads(path.read_bytes().decode()))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (OSError, RecursionError, ValueError) as error:  # Also of bytes that are not UTF-8.
+        raise InputError(f"expected an arena in TOML, got {path} ({reason_of(error)})") from error
 
 
 def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
@@ -188,31 +176,28 @@ def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
         settings: fields of ``PuddleWorld``; ``puddles`` is a list of mappings.
 
     Raises:
-        ArenaError: an unknown or missing key, or a value outside its range.
+        InputError: an unknown or missing key, or a value outside its range.
     """
     _check_keys(settings, _fields(PuddleWorld), place="arena")
     tables = settings.get("puddles", [])
-    if not isinstance(tables, list):
-        raise ArenaError(f"expected puddles to be an array of tables [[puddles]], got {tables!r}")
+    tabled = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
+    require(tabled, "puddles to be an array of tables [[puddles]]", tables)
     puddles = []
     for index, table in enumerate(tables):
         try:
             puddles.append(_puddle_from_settings(table))
-        except ArenaError as error:
-            raise ArenaError(f"puddles[{index}]: {error}") from error
+        except InputError as error:
+            raise InputError(f"puddles[{index}]: {error}") from error
     return PuddleWorld(**{**settings, "puddles": tuple(puddles)})
 
 
-def _puddle_from_settings(table: Any) -> Puddle:
-    if not isinstance(table, dict):
-        raise ArenaError(f"expected a table with shape and multiplier, got {table!r}")
-    name = table.get("shape")
-    if not isinstance(name, str) or name not in SHAPES:
-        raise ArenaError(f"expected shape to be one of {', '.join(SHAPES)}, got {name!r}")
+def _puddle_from_settings(table: Mapping[str, Any]) -> Puddle:
+    name: Any = table.get("shape")
+    require_choice("shape", name, list(SHAPES))
     shape_fields = _fields(SHAPES[name])
     required = {"shape", "multiplier", *shape_fields}
-    if missing := sorted(required - table.keys()):
-        raise ArenaError(f"expected {', '.join(missing)} among the keys of {name}, got none")
+    missing = sorted(required - table.keys())
+    require(not missing, f"{', '.join(missing)} among the keys of {name}", "none")
     _check_keys(table, required, place=name)
     shape: Shape = SHAPES[name](**{field: table[field] for field in shape_fields})
     return Puddle(shape, table["multiplier"])
@@ -223,7 +208,5 @@ def _fields(cls: Any) -> set[str]:
 
 
 def _check_keys(table: Mapping[str, Any], allowed: set[str], *, place: str) -> None:
-    if unknown := sorted(table.keys() - allowed):
-        raise ArenaError(
-            f"expected only {', '.join(sorted(allowed))} as keys of {place}, got {unknown[0]!r}"
-        )
+    unknown = sorted(table.keys() - allowed)
+    require(not unknown, f"only {', '.join(sorted(allowed))} as keys of {place}", unknown)

@@ -1,7 +1,6 @@
 """The contract between environments and the code that rolls them out, and shared helpers."""
 
 import dataclasses
-import math
 import numbers
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,11 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import GetAttrKey
 
-from rlreps.errors import InputError
-
-
-class ArenaError(InputError):
-    """An arena that cannot be used; the message says what was expected and what was given."""
+from rlreps.errors import require, require_interval
 
 
 class TimeStep(NamedTuple):
@@ -98,67 +93,25 @@ def pytree_dataclass(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], typ
     return register
 
 
-LARGEST_NUMBER = 1000.0
-"""Largest size or coordinate. With larger ones, float32 would not resolve the unit square."""
-
-
-def as_number(value: Any, name: str) -> Any:
-    """Return ``value`` as a finite Python float; arrays (and tracers) pass through unchecked.
+def as_number(value: Any, name: str, within: str = "[-1000, 1000]") -> Any:
+    """Return a number in an interval as a Python float; arrays (and tracers) pass unchecked.
 
     Python floats are weakly typed, so the same parameters serve float32 and float64 positions.
+    With numbers beyond 1,000, float32 would not resolve the unit square.
     """
     if isinstance(value, jax.Array):
         return value
     # bool is an int to Python, but `radius = true` in a file is a mistake.
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    number = float(value) if real and abs(value) <= LARGEST_NUMBER else math.nan
-    if math.isnan(number) or 0.0 < abs(number) < _SMALLEST:
-        raise ArenaError(
-            f"expected {name} to be a finite number that single precision can work with (at most "
-            f"{LARGEST_NUMBER:g}, and 0 or at least {_SMALLEST:.3g}), got {value!s:.100}"
-        )
-    return number
-
-
-_SMALLEST = float(np.finfo(np.float32).tiny)
-
-
-def check_range(value: Any, name: str, valid: Callable[[float], bool], expected: str) -> Any:
-    """Return ``value`` as a finite float that is ``valid``; arrays and tracers pass unchecked."""
-    number = as_number(value, name)
-    if not isinstance(number, jax.Array) and not valid(number):
-        raise ArenaError(f"expected {name} {expected}, got {number!r}")
-    return number
-
-
-MOST_PIXELS = 1024
-"""Largest number of pixels along a side of a picture that an agent sees."""
-
-
-def check_count(
-    value: Any, name: str, *, least: int = 1, most: int = 2**31 - 1, optional: bool = False
-) -> None:
-    """Raise ``ArenaError`` unless ``value`` is an integer in a range, or None if ``optional``.
-
-    By default the range is that of 32-bit counters, such as steps.
-    """
-    if optional and value is None:
-        return
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:
-        kind = f"{'None or ' if optional else ''}an int in [{least:,}, {most:,}]"
-        got = "a longer one" if whole and abs(value) >= 2**63 else value
-        raise ArenaError(f"expected {name} to be {kind}, got {got!r}")
+    require(real, f"{name} to be a number", value)
+    require_interval(name, value, within)
+    return float(value)
 
 
 def as_point(value: Any, name: str) -> tuple[Any, Any]:
     """Return ``value`` as a pair of finite Python floats."""
-    try:
-        coordinates = tuple(value)
-    except TypeError:
-        coordinates = ()
-    if len(coordinates) != 2:
-        raise ArenaError(f"expected {name} to be two numbers [x, y], got {value!r}")
+    pair = isinstance(value, Iterable) and len(coordinates := tuple(value)) == 2
+    require(pair, f"{name} to be two numbers [x, y]", value)
     return as_number(coordinates[0], name), as_number(coordinates[1], name)
 
 
@@ -166,11 +119,10 @@ def make_streams(seeds: Iterable[int]) -> jax.Array:
     """Return one key for each of the seeds, which may be of any size.
 
     Raises:
-        ArenaError: For seeds below 0.
+        InputError: For seeds below 0.
     """
     rest = [int(seed) for seed in seeds]
-    if min(rest, default=0) < 0:
-        raise ArenaError(f"expected seeds >= 0, got {min(rest)}")
+    require(min(rest, default=0) >= 0, "seeds >= 0", min(rest, default=0))
     words = np.array([seed % 2**32 for seed in rest], np.uint32)
     keys = jax.vmap(jax.random.key)(words)
     # A key consists of 32 bits: higher bits are folded in.

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.envs.core import ArenaError, as_point, check_range, pytree_dataclass
+from rlreps.envs.core import as_number, as_point, pytree_dataclass
+from rlreps.errors import require
 
 PathInterval = tuple[jax.Array, jax.Array]
 Point = tuple[float, float]
@@ -50,7 +51,7 @@ class Disc:
         radius: greater than 0.
 
     Raises:
-        ArenaError: a number is not finite or the radius is not positive.
+        InputError: a number is not finite or the radius is not positive.
     """
 
     centre: Point
@@ -58,7 +59,7 @@ class Disc:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "centre", as_point(self.centre, "centre"))
-        object.__setattr__(self, "radius", _as_radius(self.radius))
+        object.__setattr__(self, "radius", as_number(self.radius, "radius", "(0, 1000]"))
 
     def interval(self, origin: jax.Array, displacement: jax.Array) -> PathInterval:
         """See ``Shape.interval``."""
@@ -85,7 +86,7 @@ class Capsule:
         radius: greater than 0.
 
     Raises:
-        ArenaError: a number is not finite or the radius is not positive.
+        InputError: a number is not finite or the radius is not positive.
     """
 
     start: Point
@@ -95,7 +96,7 @@ class Capsule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", as_point(self.start, "start"))
         object.__setattr__(self, "end", as_point(self.end, "end"))
-        object.__setattr__(self, "radius", _as_radius(self.radius))
+        object.__setattr__(self, "radius", as_number(self.radius, "radius", "(0, 1000]"))
 
     def interval(self, origin: jax.Array, displacement: jax.Array) -> PathInterval:
         """See ``Shape.interval``.
@@ -163,14 +164,15 @@ class ConvexPolygon:
             and stored counter-clockwise. Vertices in the middle of a straight side are allowed.
 
     Raises:
-        ArenaError: fewer than three vertices, one repeated, no area, or not convex.
+        InputError: fewer than three vertices, one repeated, no area, or not convex.
     """
 
     vertices: tuple[Point, ...]
 
     def __post_init__(self) -> None:
-        if not hasattr(self.vertices, "__iter__"):
-            raise ArenaError(f"expected vertices to be a list of points, got {self.vertices!r}")
+        require(
+            hasattr(self.vertices, "__iter__"), "vertices to be a list of points", self.vertices
+        )
         vertices = tuple(as_point(v, f"vertices[{i}]") for i, v in enumerate(self.vertices))
         if not any(isinstance(c, jax.Array) for v in vertices for c in v):
             vertices = _counter_clockwise(vertices)
@@ -248,26 +250,18 @@ def _rounding(value: jax.Array) -> float:
     return 8.0 * float(np.finfo(value.dtype).eps)
 
 
-def _as_radius(value: Any) -> Any:
-    return check_range(value, "radius", lambda r: r > 0.0, "to be greater than 0")
-
-
 def _counter_clockwise(vertices: tuple[Point, ...]) -> tuple[Point, ...]:
-    """Return the vertices of a convex polygon counter-clockwise; ``ArenaError`` for any other."""
-    if len(vertices) < 3:
-        raise ArenaError(f"expected a polygon of at least 3 vertices, got {len(vertices)}")
+    """Return the vertices of a convex polygon counter-clockwise; ``InputError`` for any other."""
+    require(len(vertices) >= 3, "a polygon of at least 3 vertices", len(vertices))
     # Vertices that are equal in single precision have no edge between them.
     corners = np.asarray(vertices, np.float32).astype(np.float64) @ np.array([1.0, 1.0j])
     edges = np.roll(corners, -1) - corners
-    if np.any(edges == 0.0):
-        repeated = vertices[int(np.argmax(edges == 0.0))]
-        raise ArenaError(f"expected distinct vertices, got {repeated} twice in a row")
-    area = np.sum(corners.conj() * np.roll(corners, -1)).imag / 2.0
-    if abs(area) < 1e-12:
-        raise ArenaError(f"expected a polygon with an area, got area {abs(area):.3g}")
+    require(bool(np.all(edges != 0.0)), "distinct vertices, one after another", vertices)
+    area = float(np.sum(corners.conj() * np.roll(corners, -1)).imag) / 2.0
+    require(abs(area) >= 1e-12, "a polygon with an area", abs(area))
     turn = math.copysign(1.0, area)
     angles = turn * np.angle(edges.conj() * np.roll(edges, -1))
     # Rounding may bend a straight side by 1e-9; a convex polygon turns round exactly once.
-    if abs(np.sum(angles) - 2.0 * math.pi) > 1e-6 or np.min(angles) < -1e-9:
-        raise ArenaError(f"expected a convex polygon, got vertices {[list(v) for v in vertices]}")
+    convex = abs(np.sum(angles) - 2.0 * math.pi) <= 1e-6 and np.min(angles) >= -1e-9
+    require(bool(convex), "a convex polygon", vertices)
     return vertices if turn > 0.0 else (vertices[0], *reversed(vertices[1:]))

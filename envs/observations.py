@@ -5,7 +5,7 @@ parts that do not change from step to step, once for each world; ``observe`` is 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.envs.core import MOST_PIXELS, ArenaError, check_count, pytree_dataclass
+from rlreps.config import checked, from_json, positive
+from rlreps.envs.core import pytree_dataclass
+from rlreps.errors import require, require_choice
 
 if TYPE_CHECKING:
     from rlreps.envs.puddle_world import PuddleWorld
 
-_LEAST_PIXELS = 8
 _AGENT_PIXELS = 1.5
 """Smallest radius of the agent in a picture."""
 
@@ -40,6 +41,7 @@ class Position:
 
 
 @pytree_dataclass(static=("size", "bins", "seed"))
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Code:
     """A fixed random code of the agent's cell, float32 [size] in [0, 1].
@@ -57,19 +59,14 @@ class Code:
         seed: seed of the codes, at least 0.
 
     Raises:
-        ArenaError: a value outside its range.
+        InputError: a value outside its range.
     """
 
     name: ClassVar[str] = "code"
 
-    size: int = 16
-    bins: int = 20
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_count(self.size, "size of a code")
-        check_count(self.bins, "bins of codes")
-        check_count(self.seed, "seed of codes", least=0, most=2**63 - 1)
+    size: int = positive(16)
+    bins: int = positive(20)
+    seed: int = positive(0, least=0)
 
     def table(self) -> npt.NDArray[np.float32]:
         """Return the codes of all cells, [bins², size]; cell index = row · bins + column."""
@@ -86,6 +83,7 @@ class Code:
 
 
 @pytree_dataclass(static=("size", "bins"))
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Image:
     """A picture of the arena with the agent in it, uint8 [size, size, 3], RGB, y pointing up.
@@ -100,31 +98,25 @@ class Image:
         bins: cells along each axis; None draws the agent where it is.
 
     Raises:
-        ArenaError: a value outside its range.
+        InputError: a value outside its range.
     """
 
     name: ClassVar[str] = "image"
 
-    size: int = 32
-    bins: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count(self.size, "size of an image", least=_LEAST_PIXELS, most=MOST_PIXELS)
-        if self.bins is not None:
-            check_count(self.bins, "bins of images")
+    size: int = positive(32, least=8, most=1024)
+    bins: int | None = positive(None)
 
     def backdrop(self, world: "PuddleWorld") -> jax.Array:
         """Draw the arena without the agent, uint8 [size, size, 3].
 
         Raises:
-            ArenaError: the puddles' numbers are traced.
+            InputError: the puddles' numbers are traced.
         """
-        from rlreps.envs.rendering import (
-            draw_background,  # Avoids a circular import with PuddleWorld.
-        )
+        # Imports PuddleWorld, which imports this module.
+        from rlreps.envs.rendering import draw_background
 
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(world.puddles)):
-            raise ArenaError("expected numbers in puddles that are to be drawn, got traced arrays")
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(world.puddles))
+        require(not traced, "numbers in puddles that are to be drawn", "traced arrays")
         with jax.ensure_compile_time_eval():
             return jnp.asarray(draw_background(world.puddles, None, self.size))
 
@@ -157,23 +149,14 @@ def as_observation(value: Any) -> Observation:
     """Return an observation given itself, by name, or by a mapping of name and options.
 
     Raises:
-        ArenaError: an unknown name or option, or a value outside its range.
+        InputError: an unknown name or option, or a value outside its range.
     """
     if isinstance(value, Observation):
         return value
-    options = {"name": value} if isinstance(value, str) else value
-    name = options.get("name") if isinstance(options, Mapping) else None
-    if not isinstance(name, str) or name not in OBSERVATIONS:
-        known = ", ".join(OBSERVATIONS)
-        raise ArenaError(f"expected an observation ({known}), got {value!r}")
-    given = {key: option for key, option in options.items() if key != "name"}
-    allowed = [field.name for field in fields(OBSERVATIONS[name])]
-    if unknown := sorted(given.keys() - {*allowed}):
-        options_of = f"options of the observation {name} ({', '.join(allowed) or 'none'})"
-        raise ArenaError(f"expected {options_of}, got {unknown[0]!r}")
-    kind: Any = OBSERVATIONS[name]
-    observation: Observation = kind(**given)
-    return observation
+    options = dict(value) if isinstance(value, Mapping) else {"name": value}
+    name = options.pop("name", None)
+    require_choice("observation", name, list(OBSERVATIONS))
+    return from_json(OBSERVATIONS[name], options)
 
 
 def _cell_of(position: jax.Array, bins: int) -> jax.Array:

@@ -6,7 +6,7 @@ gradient descent algorithm for learning principal subspaces", App. C.3 (puddles 
 instead of costing it reward).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.envs.core import ArenaError, TimeStep, check_count, check_range, pytree_dataclass
+from rlreps.envs.core import TimeStep, as_number, pytree_dataclass
 from rlreps.envs.geometry import ConvexPolygon, Disc, Shape
 from rlreps.envs.observations import Observation, Position, as_observation
+from rlreps.errors import InputError, require, require_positive
 
 GOAL_SUM = 1.9
 """The goal corner: all points with x + y of at least this."""
@@ -54,7 +55,7 @@ class Puddle:
         may_be_wall: whether the multiplier is 0, or an array of unknown value.
 
     Raises:
-        ArenaError: not a shape, or the multiplier is outside [0, 1].
+        InputError: not a shape, or the multiplier is outside [0, 1].
     """
 
     shape: Shape
@@ -62,13 +63,9 @@ class Puddle:
     may_be_wall: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shape, Shape):
-            raise ArenaError(
-                f"expected a shape (Capsule, Disc or ConvexPolygon), got {self.shape!r}"
-            )
-        multiplier = check_range(
-            self.multiplier, "multiplier", lambda m: 0.0 <= m <= 1.0, "to be in [0, 1]"
-        )
+        known = isinstance(self.shape, Shape)
+        require(known, "a shape (Capsule, Disc or ConvexPolygon)", self.shape)
+        multiplier = as_number(self.multiplier, "multiplier", "[0, 1]")
         object.__setattr__(self, "multiplier", multiplier)
         may_be_wall = isinstance(multiplier, jax.Array) or multiplier <= 0.0
         object.__setattr__(self, "may_be_wall", may_be_wall)
@@ -106,7 +103,7 @@ class PuddleWorld:
         backdrop: the part of the observation that is drawn in advance.
 
     Raises:
-        ArenaError: a value outside its range, or a goal centred where no agent can be.
+        InputError: a value outside its range, or a goal centred where no agent can be.
     """
 
     puddles: tuple[Puddle, ...] = ()
@@ -120,26 +117,20 @@ class PuddleWorld:
     backdrop: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        puddles = tuple(self.puddles) if isinstance(self.puddles, Iterable) else (self.puddles,)
+        puddles = tuple(self.puddles)
         for puddle in puddles:
-            if not isinstance(puddle, Puddle):
-                raise ArenaError(f"expected puddles to be Puddle instances, got {puddle!r}")
+            require(isinstance(puddle, Puddle), "puddles to be Puddle instances", puddle)
         edges = sum(len(getattr(puddle.shape, "vertices", (None,))) for puddle in puddles)
-        if edges > MOST_EDGES:
-            raise ArenaError(
-                f"expected at most {MOST_EDGES} edges of all puddles, discs and capsules counting "
-                f"as one, got {edges:,}"
-            )
-        step_size = check_range(
-            self.step_size, "step_size", lambda s: s > 0.0, "to be greater than 0"
-        )
-        noise = check_range(self.noise, "noise", lambda s: s >= 0.0, "to be at least 0")
-        for name, value in (("puddles", puddles), ("step_size", step_size), ("noise", noise)):
-            object.__setattr__(self, name, value)
+        most = f"at most {MOST_EDGES} edges of all puddles, discs and capsules counting as one"
+        require(edges <= MOST_EDGES, most, edges)
+        object.__setattr__(self, "puddles", puddles)
+        for name, within in (("step_size", "(0, 1000]"), ("noise", "[0, 1000]")):
+            object.__setattr__(self, name, as_number(getattr(self, name), name, within))
         for name in ("step_penalty", "puddle_penalty"):
-            if not isinstance(getattr(self, name), bool):
-                raise ArenaError(f"expected {name} to be a bool, got {getattr(self, name)!r}")
-        check_count(self.max_steps, "max_steps", optional=True)
+            value = getattr(self, name)
+            require(isinstance(value, bool), f"{name} to be a bool", value)
+        if self.max_steps is not None:
+            require_positive("max_steps", self.max_steps)
         object.__setattr__(self, "goal", self._checked_goal())
         object.__setattr__(self, "observation", as_observation(self.observation))
         object.__setattr__(self, "backdrop", self.observation.backdrop(self))
@@ -281,19 +272,15 @@ class PuddleWorld:
         if isinstance(goal, Sequence) and not isinstance(goal, str) and len(goal) == 3:
             goal = Disc((goal[0], goal[1]), goal[2])
         if not isinstance(goal, Disc):
-            raise ArenaError(
-                f"expected goal to be a bool or a disc (x, y, radius), got {self.goal!r:.1000}"
-            )
+            raise InputError(f"expected goal to be a bool or a disc (x, y, radius), got {goal!r}")
         numbers = jax.tree.leaves((goal, self.puddles))
         if any(isinstance(number, jax.Array) for number in numbers):
             return goal
         with jax.ensure_compile_time_eval():
             free = bool(self._is_free(jnp.asarray(goal.centre, jnp.float32)))
-        if not free or not all(0.0 <= coordinate <= 1.0 for coordinate in goal.centre):
-            raise ArenaError(
-                "expected the goal's centre to be in the unit square, outside the walls, got "
-                f"{list(goal.centre)}"
-            )
+        inside = free and all(0.0 <= coordinate <= 1.0 for coordinate in goal.centre)
+        expected = "the goal's centre to be in the unit square, outside the walls"
+        require(inside, expected, list(goal.centre))
         return goal
 
     def _is_start(self, position: jax.Array) -> jax.Array:

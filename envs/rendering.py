@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from rlreps.envs.core import ArenaError, check_count
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
-from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
+from rlreps.envs.puddle_world import Puddle, PuddleWorld
+from rlreps.errors import InputError, require, require_positive
 
 # Blue, orange and yellow differ under the common kinds of colour blindness (Okabe & Ito 2008),
 # and puddles, walls and the agent also differ in lightness.
@@ -40,24 +40,18 @@ def render_frame(
         uint8 [size, size, 3], RGB. The y axis points up: row 0 is the top edge, y = 1.
 
     Raises:
-        ArenaError: ``size`` is less than 1 or ``position`` is not two numbers.
+        InputError: ``size`` is less than 1 or ``position`` is not two numbers.
     """
-    check_count(size, "size")
+    require_positive("size", size)
     background = _background_of(environment, size)
     if position is None:
         return background.copy()
     point = np.asarray(position, np.float64)
-    if point.shape != (2,):
-        raise ArenaError(f"expected a position of shape (2,), got shape {point.shape}")
+    require(point.shape == (2,), "a position of shape (2,)", point.shape)
     outline = _coverage(Disc((point[0], point[1]), AGENT_RADIUS * 1.4), size)
     body = _coverage(Disc((point[0], point[1]), AGENT_RADIUS), size)
     picture = _paint(background.astype(np.float64), outline, OUTLINE_COLOUR)
     return _to_pixels(_paint(picture, body, AGENT_COLOUR))
-
-
-def draw_arena(environment: PuddleWorld, state: PuddleWorldState | None) -> Picture:
-    """Draw a state as ``render_frame`` does; for None, the arena without an agent."""
-    return render_frame(environment, None if state is None else state.position)
 
 
 @lru_cache(maxsize=16)
@@ -95,7 +89,7 @@ def _coverage(shape: Shape, size: int) -> npt.NDArray[np.float64]:
     elif isinstance(shape, ConvexPolygon):
         discs, corners = [], [np.asarray(vertex) for vertex in shape.vertices]
     else:
-        raise ArenaError(f"expected a Disc, Capsule or ConvexPolygon to draw, got {shape!r}")
+        raise InputError(f"expected a Disc, Capsule or ConvexPolygon to draw, got {shape!r}")
     for centre, radius in discs:
         (x, y), half = _to_picture(centre, side), radius * side
         draw.ellipse((x - half, y - half, x + half, y + half), fill=255)

@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlreps.envs.core import ArenaError, Environment, TimeStep, check_range, pytree_dataclass
+from rlreps.envs.core import Environment, TimeStep, as_number, pytree_dataclass
+from rlreps.errors import require
 
 
 @pytree_dataclass()
@@ -28,7 +29,7 @@ class ShapedEnvironment:
         discount: γ of the agent that learns from the rewards, in [0, 1].
 
     Raises:
-        ArenaError: a discount outside its range, or a potential that is not a function.
+        InputError: a discount outside its range, or a potential that is not a function.
     """
 
     environment: Environment
@@ -36,12 +37,8 @@ class ShapedEnvironment:
     discount: float
 
     def __post_init__(self) -> None:
-        if not callable(self.potential):
-            raise ArenaError(f"expected a function as potential, got {self.potential!r}")
-        discount = check_range(
-            self.discount, "discount", lambda d: 0.0 <= d <= 1.0, "to be in [0, 1]"
-        )
-        object.__setattr__(self, "discount", discount)
+        require(callable(self.potential), "a function as potential", self.potential)
+        object.__setattr__(self, "discount", as_number(self.discount, "discount", "[0, 1]"))
         if jax.tree_util.all_leaves([self.potential]):
             # JAX does not take a plain function as a leaf: it belongs to the structure.
             object.__setattr__(self, "potential", jax.tree_util.Partial(self.potential))

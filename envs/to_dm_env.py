@@ -49,7 +49,7 @@ class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has 
         """Take an action; start an episode instead if none is running.
 
         Raises:
-            ArenaError: unknown action.
+            InputError: unknown action.
         """
         if not self._running:
             return self.reset()

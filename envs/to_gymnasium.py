@@ -1,7 +1,7 @@
 """PuddleWorld for Gymnasium: one copy, or a batch stepped by one jitted call."""
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 import gymnasium
@@ -15,10 +15,8 @@ from gymnasium.vector.utils import batch_space
 
 from rlreps.envs.arenas import resolve_arena
 from rlreps.envs.core import (
-    ArenaError,
     Environment,
     TimeStep,
-    check_count,
     make_streams,
     observation_struct,
     reset_stream,
@@ -26,7 +24,8 @@ from rlreps.envs.core import (
     step_stream,
 )
 from rlreps.envs.puddle_world import PuddleWorld
-from rlreps.envs.rendering import draw_arena
+from rlreps.envs.rendering import render_frame
+from rlreps.errors import require, require_positive
 
 ObservationArray = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 Rewards = npt.NDArray[np.float64]
@@ -74,11 +73,11 @@ class PuddleWorldEnv(gymnasium.Env[ObservationArray, np.int64]):
         """Take an action, numbered as in the environment.
 
         Raises:
-            ArenaError: unknown action.
+            InputError: unknown action.
             gymnasium.error.ResetNeeded: the environment has not been reset.
         """
-        if not self.action_space.contains(action):
-            raise ArenaError(f"expected an action in {_valid(self.environment)}, got {action!r}")
+        known = self.action_space.contains(action)
+        require(known, f"an action in [0, {self.environment.num_actions})", action)
         if self._state is None or self._stream is None:
             raise gymnasium.error.ResetNeeded("expected reset() before step()")
         self._stream, taken = step_stream(
@@ -90,7 +89,9 @@ class PuddleWorldEnv(gymnasium.Env[ObservationArray, np.int64]):
 
     def render(self) -> Any:
         """Return the current picture, uint8 [h, w, 3], in render mode "rgb_array"; else None."""
-        return None if self.render_mode is None else draw_arena(self.environment, self._state)
+        if self.render_mode is None:
+            return None
+        return render_frame(self.environment, None if self._state is None else self._state.position)
 
 
 class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], Any]):
@@ -119,7 +120,7 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
         max_episode_steps: int | None = None,
         **parameters: Any,
     ) -> None:
-        check_count(num_envs, "num_envs")
+        require_positive("num_envs", num_envs)
         self.environment = self.make(**{"max_steps": max_episode_steps, **parameters})
         self.num_envs = num_envs
         self.render_mode = render_mode
@@ -144,21 +145,16 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
             options: not used.
 
         Raises:
-            ArenaError: the number of seeds is not that of the copies, or a seed is not a whole
-                number. A ``reset_mask`` is refused too, since copies start again by themselves.
+            InputError: the number of seeds is not that of the copies.
         """
-        if options and "reset_mask" in options:
-            raise ArenaError("expected no reset_mask, since copies reset themselves, got one")
         count = self.num_envs
-        seeds: list[int | None] = [None] * count
-        several: Any = seed.tolist() if isinstance(seed, np.ndarray) else seed
-        if isinstance(several, Iterable) and not isinstance(several, str):
-            seeds = [None if value is None else _as_seed(value) for value in several]
+        seeds: list[Any] = [None] * count
+        if isinstance(seed, Sequence | np.ndarray):
+            seeds = [*seed]
         elif seed is not None:
-            seeds = [_as_seed(several) + i for i in range(count)]
-        if len(seeds) != count:
-            raise ArenaError(f"expected {count} seeds, got {len(seeds)}")
-        given = {i: value for i, value in enumerate(seeds) if value is not None}
+            seeds = [operator.index(seed) + i for i in range(count)]
+        require(len(seeds) == count, f"{count} seeds", len(seeds))
+        given = {i: operator.index(value) for i, value in enumerate(seeds) if value is not None}
         super().reset(seed=next(iter(given.values()), None))
         if self._streams is None:
             first = _seed_or_draw(None, self.np_random)
@@ -177,14 +173,12 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
         """Take one action in each copy, or reset the copy if its episode ended in the last step.
 
         Raises:
-            ArenaError: wrong number of actions, or an unknown one.
+            InputError: wrong number of actions, or an unknown one.
             gymnasium.error.ResetNeeded: the environment has not been reset.
         """
-        chosen = np.asarray(actions)
-        known = np.isin(chosen, np.arange(self.environment.num_actions)).all()
-        if chosen.shape != (self.num_envs,) or not known:
-            expected = f"expected {self.num_envs} actions in {_valid(self.environment)}"
-            raise ArenaError(f"{expected}, got {np.array2string(chosen)}")
+        chosen, count = np.asarray(actions), self.environment.num_actions
+        known = np.isin(chosen, np.arange(count)).all() and chosen.shape == (self.num_envs,)
+        require(bool(known), f"{self.num_envs} actions in [0, {count})", chosen.tolist())
         if self._states is None or self._streams is None:
             raise gymnasium.error.ResetNeeded("expected reset() before step()")
         self._streams, taken = _step_or_reset_many(
@@ -200,11 +194,10 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
         """Return one picture per copy, uint8 [h, w, 3], in render mode "rgb_array"; else None."""
         if self.render_mode is None:
             return None
-        if self._states is None:
-            return tuple(draw_arena(self.environment, None) for _ in range(self.num_envs))
-        states = jax.device_get(self._states)
-        copies = (jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(self.num_envs))
-        return tuple(draw_arena(self.environment, state) for state in copies)
+        positions = [None] * self.num_envs
+        if self._states is not None:
+            positions = [*jax.device_get(self._states.position)]
+        return tuple(render_frame(self.environment, position) for position in positions)
 
 
 _reset_many = jax.jit(jax.vmap(reset_stream, in_axes=(None, 0)))
@@ -222,13 +215,6 @@ def _step_or_reset_many(
     split = jax.vmap(jax.random.split)(streams)
     taken = step_or_reset(environment, split[:, 1], states, actions, ended, jnp.any(ended))
     return split[:, 0], taken
-
-
-def _as_seed(value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ArenaError(f"expected seeds that are whole numbers, got {value!r}") from None
 
 
 def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:
@@ -249,7 +235,3 @@ def _observation_space(environment: Environment) -> gymnasium.Space[ObservationA
     box = spaces.Box(low, high, struct.shape, dtype.type)
     # Box declares its own type as float or integer, whatever its dtype.
     return cast(gymnasium.Space[ObservationArray], box)
-
-
-def _valid(environment: Environment) -> str:
-    return "{" + ", ".join(map(str, range(environment.num_actions))) + "}"

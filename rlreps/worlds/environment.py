@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.envs.core import TimeStep, check_count, pytree_dataclass
+from rlreps.config import checked, positive
+from rlreps.envs.core import TimeStep, pytree_dataclass
 
 if TYPE_CHECKING:
     from rlreps.worlds.world import World
@@ -21,6 +22,7 @@ class TableState(NamedTuple):
 
 
 @pytree_dataclass(static=("max_steps", "num_actions"))
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableEnvironment:
     """An ``Environment`` that looks next states, rewards and observations up.
@@ -46,10 +48,7 @@ class TableEnvironment:
     start: jax.Array
     observations: jax.Array
     num_actions: int
-    max_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count(self.max_steps, "max_steps", optional=True)
+    max_steps: int | None = positive(None)
 
     @classmethod
     def of(cls, world: "World", max_steps: int | None) -> "TableEnvironment":

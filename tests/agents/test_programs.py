@@ -27,7 +27,6 @@ from rlreps.agents.host_environments import HostEnvironments
 from rlreps.agents.keys import Use, evaluation_seeds, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import (
-    ArenaError,
     Code,
     Position,
     PuddleWorldDmEnv,
@@ -485,7 +484,7 @@ def test_an_arena_files_own_limit_of_steps_counts(tmp_path):
 
 
 def test_unknown_arenas_and_checkpoints_that_would_leave_no_whole_sequence_are_refused():
-    with pytest.raises(ArenaError, match=r"expected an arena .*, got 'nowhere'"):
+    with pytest.raises(InputError, match=r"expected an arena .*, got 'nowhere'"):
         make_program(config_for("puddle-world:nowhere"))
     config = config_for("Chain-v0", evaluate_every=4, checkpoint_every=12)
     with pytest.raises(InputError, match=r"checkpoint_every >= 32 for Chain-v0, whose .*, got 12"):

@@ -6,7 +6,6 @@ import pytest
 
 from rlreps.envs import (
     ARENAS,
-    ArenaError,
     Capsule,
     Code,
     ConvexPolygon,
@@ -15,6 +14,7 @@ from rlreps.envs import (
     arena_settings,
     load_arena,
 )
+from rlreps.errors import InputError
 
 DISC = 'shape = "disc"\ncentre = [0.5, 0.5]\nradius = 0.1\nmultiplier = 0.5\n'
 
@@ -74,37 +74,31 @@ def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
     path.write_text("noise = 0.5\n[[puddles]]\n" + DISC)
     assert load_arena(path, noise=0.25).noise == 0.25
     assert load_arena("sutton", step_size=0.1, goal=True).goal
-    with pytest.raises(ArenaError, match=r"expected only .*step_size.* of override, got 'speed'"):
+    with pytest.raises(InputError, match=r"only .*step_size.* of override, got \['speed'\]"):
         load_arena("sutton", speed=2)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("step_size =", "expected TOML, got"),
-        ("goal = " + 9999 * "[", r"expected TOML, got .* \(maximum recursion"),
-        # Python 3.13 reads so many levels.
-        ("goal." + 2000 * "a." + "a = 1", r"\(too many levels\)|goal to be .* got {'a': {'a'"),
-        (
-            'observation = {name = "code", colour = 3}',
-            "observation code .size, bins, seed., got 'c",
-        ),
+        ("step_size =", "expected an arena in TOML, got"),
+        ('observation = {name = "code", colour = 3}', "fields size, bins, seed of Code, got 'col"),
         ('[[puddles]]\nshape = "ring"', "one of capsule, disc, polygon, got 'ring'"),
         (201 * f"[[puddles]]\n{DISC}", "at most 200 edges of all puddles"),
-        ("[[puddles]]\n" + DISC.replace("0.1", "true"), "expected radius to be a finite number"),
+        ("[[puddles]]\n" + DISC.replace("0.1", "true"), "expected radius to be a number, got True"),
     ],
 )
 def test_files_that_cannot_be_used_say_so_on_one_line_with_their_path(text, message, tmp_path):
     path = tmp_path / "arena.toml"
     path.write_text(text)
-    with pytest.raises(ArenaError, match=message) as error:
+    with pytest.raises(InputError, match=message) as error:
         load_arena(path)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
 
 
 def test_unknown_names_and_unreadable_files_say_what_was_expected(tmp_path):
-    with pytest.raises(ArenaError, match=r"sutton.*\.toml.*, got 'suton'"):
+    with pytest.raises(InputError, match=r"sutton.*\.toml.*, got 'suton'"):
         load_arena("suton")
-    with pytest.raises(ArenaError, match=r"expected a readable arena file, got .*No such file"):
+    with pytest.raises(InputError, match=r"expected an arena in TOML, got .*No such file"):
         load_arena(tmp_path / "none.toml")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import shapely
 
-from rlreps.envs import ArenaError, Capsule, ConvexPolygon, Disc
+from rlreps.envs import Capsule, ConvexPolygon, Disc
+from rlreps.errors import InputError
 
 SQUARE = ConvexPolygon(((0.4, 0.4), (0.6, 0.4), (0.6, 0.6), (0.4, 0.6)))
 SHAPES = {
@@ -91,12 +92,12 @@ STAR = [(np.cos(angle), np.sin(angle)) for angle in np.arange(5) * 4.0 * np.pi /
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Disc((0.5, 0.5), 0.0), "expected radius to be greater than 0, got 0.0"),
+        (lambda: Disc((0.5, 0.5), 0.0), r"expected radius in \(0, 1000\], got 0.0"),
         (lambda: ConvexPolygon(((0, 0), (0, 0), (1, 0), (0, 1))), "expected distinct vertices"),
         (lambda: ConvexPolygon(tuple(STAR)), "expected a convex polygon"),
     ],
 )
 def test_shapes_that_make_no_sense_say_what_was_expected(build, message):
-    with pytest.raises(ArenaError, match=message) as error:
+    with pytest.raises(InputError, match=message) as error:
         build()
     assert "\n" not in str(error.value)

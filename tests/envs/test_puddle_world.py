@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.envs import ArenaError, Disc, Puddle, PuddleWorld, PuddleWorldState, load_arena
+from rlreps.envs import Disc, Puddle, PuddleWorld, PuddleWorldState, load_arena
+from rlreps.errors import InputError
 
 UP, RIGHT, DOWN, LEFT = (jnp.asarray(action, jnp.int32) for action in range(4))
 STILL, KEY = jnp.zeros(2), jax.random.key(0)
@@ -78,18 +79,18 @@ def test_each_part_of_the_task_can_be_switched_on_alone():
             {"goal": (0.5, 0.5, 0.1), "puddles": (Puddle(Disc((0.5, 0.5), 0.2), 0.0),)},
             r"expected the goal's centre to be .*, outside the walls, got \[0.5, 0.5\]",
         ),
-        ({"max_steps": 10**5000}, r"None or an int in \[1, 2,147,483,647\], got 'a longer one'"),
+        ({"max_steps": 0}, "expected max_steps >= 1, got 0"),
     ],
 )
 def test_worlds_that_make_no_sense_say_what_was_expected(fields, message):
-    with pytest.raises(ArenaError, match=message):
+    with pytest.raises(InputError, match=message):
         PuddleWorld(**fields)
 
 
 def test_a_puddle_needs_a_shape_and_a_multiplier_from_zero_to_one():
-    with pytest.raises(ArenaError, match="expected multiplier to be"):
+    with pytest.raises(InputError, match=r"expected multiplier in \[0, 1\]"):
         Puddle(Disc((0.5, 0.5), 0.1), 1.5)
-    with pytest.raises(ArenaError, match=r"expected a shape \(Capsule, Disc or ConvexPolygon\)"):
+    with pytest.raises(InputError, match=r"expected a shape \(Capsule, Disc or ConvexPolygon\)"):
         Puddle("disc", 0.5)
 
 

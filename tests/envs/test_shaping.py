@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from rlreps.agents.replay import ReplayRows, transitions
-from rlreps.envs import ArenaError, ShapedEnvironment
+from rlreps.envs import ShapedEnvironment
 from rlreps.envs.core import TimeStep
+from rlreps.errors import InputError
 
 STATES, DISCOUNT = 7, 0.9
 POTENTIAL = np.array([9.0, -2.0, 3.0, 0.5, -4.0, 1.0, -9.0], np.float32)
@@ -113,7 +114,7 @@ def test_n_step_targets_move_by_the_potential_across_terminations_and_truncation
 
 
 def test_what_is_no_potential_or_discount_is_refused():
-    with pytest.raises(ArenaError, match="expected a function as potential, got 3"):
+    with pytest.raises(InputError, match="expected a function as potential, got 3"):
         ShapedEnvironment(Chain(), 3, 0.9)
-    with pytest.raises(ArenaError, match=r"expected discount to be in \[0, 1\], got 1.5"):
+    with pytest.raises(InputError, match=r"expected discount in \[0, 1\], got 1.5"):
         ShapedEnvironment(Chain(), look_up, 1.5)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from dm_env import test_utils
 
-from rlreps.envs import ArenaError, FourRoomsDmEnv, PuddleWorldDmEnv, load_arena, render_frame
+from rlreps.envs import FourRoomsDmEnv, PuddleWorldDmEnv, load_arena, render_frame
+from rlreps.errors import InputError
 
 
 class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.TestCase):
@@ -38,7 +39,7 @@ def test_goals_end_the_discount():
 def test_unknown_actions_are_refused():
     environment = PuddleWorldDmEnv()
     environment.reset()
-    with pytest.raises(ArenaError, match=r"an action in \{0, 1, 2, 3\}, got 4"):
+    with pytest.raises(InputError, match=r"an action in \[0, 4\), got 4"):
         environment.step(4)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rlreps.envs import (
-    ArenaError,
     Disc,
     PuddleWorldEnv,
     PuddleWorldVectorEnv,
@@ -19,6 +18,7 @@ from rlreps.envs import (
 )
 from rlreps.envs.registration import MAZES
 from rlreps.envs.to_gymnasium import _observation_space
+from rlreps.errors import InputError
 from rlreps.worlds import World
 
 ENV_ID = "rlreps/PuddleWorld-v0"
@@ -102,26 +102,18 @@ def test_frames_show_the_agent_and_the_task():
     ("use", "message"),
     [
         (lambda: PuddleWorldEnv("moon"), "expected an arena .*sutton.*, got 'moon'"),
-        (lambda: PuddleWorldVectorEnv(2, max_episode_steps=0), "expected max_steps to be None or"),
+        (lambda: PuddleWorldVectorEnv(2, max_episode_steps=0), "expected max_steps >= 1, got 0"),
         (
             lambda: PuddleWorldVectorEnv(2).step(np.array([0, 4])),
-            r"expected 2 actions in \{0, 1, 2, 3\}, got \[0 4\]",
+            r"expected 2 actions in \[0, 4\), got \[0, 4\]",
         ),
         (lambda: PuddleWorldVectorEnv(3).reset(seed=[1, 2]), "expected 3 seeds, got 2"),
-        (lambda: PuddleWorldVectorEnv(2).reset(seed={5, 6, 7}), "expected 2 seeds, got 3"),
-        (lambda: PuddleWorldVectorEnv(2).reset(seed=[1.9, 2]), "seeds that are whole .*, got 1.9"),
-        (lambda: PuddleWorldVectorEnv(2).reset(seed=1.5), "seeds that are whole numbers, got 1.5"),
-        (lambda: PuddleWorldVectorEnv(2).reset(seed="ab"), "seeds that are whole .*, got 'ab'"),
-        (
-            lambda: PuddleWorldVectorEnv(2).reset(options={"reset_mask": np.ones(2, bool)}),
-            "expected no reset_mask",
-        ),
-        (lambda: PuddleWorldVectorEnv(0), "expected num_envs to be an int in .*, got 0"),
+        (lambda: PuddleWorldVectorEnv(0), "expected num_envs >= 1, got 0"),
         (lambda: PuddleWorldEnv().step(0), r"expected reset\(\) before step"),
     ],
 )
 def test_bad_arguments_say_what_was_expected(use, message):
-    with pytest.raises((ArenaError, gymnasium.error.ResetNeeded), match=message):
+    with pytest.raises((InputError, gymnasium.error.ResetNeeded), match=message):
         use()
 
 
