@@ -33,7 +33,7 @@ AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
 }
 """Name → objective that replay can feed, since it needs no exact expectations."""
 
-_LEFT_OUT = 0.05
+LEFT_OUT = 0.05
 """Largest share of a discounted sum that a default horizon leaves out."""
 
 _DECAY = 0.99
@@ -122,18 +122,7 @@ class AuxiliaryConfig:
         pairs = self.objective.needs_clips
         high = self.pair_discount if pairs else self.discount_high
         # The first row of a sequence is the pairs' own.
-        return pairs + (math.ceil(math.log(_LEFT_OUT) / math.log(high)) if high > 0.0 else 1)
-
-    def describe_cut(self) -> str:
-        """Say which share of the states of pairs would come after the sequence; "" if few."""
-        cut = self.pair_discount ** (self.length - 1) if self.objective.needs_clips else 0.0
-        if cut <= _LEFT_OUT:
-            return ""
-        return (
-            f"pairs within sequences of {self.length} rows: {cut:.0%} of the later states would "
-            f"come after the last row at pair_discount {self.pair_discount:g}, and are the last "
-            "row's state; take more rows (horizon), or horizon=None"
-        )
+        return pairs + (math.ceil(math.log(LEFT_OUT) / math.log(high)) if high > 0.0 else 1)
 
     def require_objective(self) -> None:
         """Raise an ``InputError`` unless the objective can learn from this many sequences."""

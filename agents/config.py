@@ -16,7 +16,7 @@ from rlreps.agents.features import FeatureConfig, WithFitted
 from rlreps.agents.network import QNetwork
 from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
-from rlreps.agents.tasks import RepresentationTask, make_auxiliary_task
+from rlreps.agents.tasks import make_auxiliary_task
 from rlreps.config import checked, interval, positive, with_sizes
 from rlreps.encoders import MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
@@ -329,18 +329,18 @@ def require_memory_for_agents(
     if devices is not None and load_compiled_environment(config) is not None:
         seeds //= len(largest_even_share(devices, seeds))
     state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
-    require_memory(f"the state of {seeds:,} agents, replay included", _bytes_of(state) * seeds)
     network, auxiliary = agent.network, agent.auxiliary
-    drawn = config.dqn.batch_size * (config.dqn.n_step + 1)
-    drawn += 0 if auxiliary is None else auxiliary.sequences * auxiliary.length
+    drawn, cumulants = config.dqn.batch_size * (config.dqn.n_step + 1), 0
+    if auxiliary is not None:
+        rows = auxiliary.sequences * auxiliary.length
+        drawn, cumulants = drawn + rows, rows * getattr(auxiliary, "num_tasks", 0)
     row = _bytes_of(state.replay) // state.replay.action.size
-    require_memory(f"{drawn:,} rows of replay in an update of each agent", drawn * row * seeds)
-    if isinstance(auxiliary, RepresentationTask):
-        size = 4 * auxiliary.sequences * auxiliary.length * auxiliary.num_tasks
-        require_memory(f"cumulants of {auxiliary.num_tasks:,} tasks in an update", size * seeds)
-    episodes = config.evaluation_episodes
     seen = 4 * (agent.observation.size + network.num_features + network.num_actions)
-    require_memory(f"{episodes:,} episodes of an evaluation", seen * episodes * seeds)
+    played = seen * config.evaluation_episodes
+    held = _bytes_of(state) + drawn * row + 4 * cumulants + played
+    require_memory(
+        f"the state of {seeds:,} agents, replay, an update and an evaluation included", held * seeds
+    )
     # Counted features solve sparse equations; the state has their table.
     if isinstance(network.torso, WithFitted) and network.torso.config.basis == "fourier":
         unknowns = network.torso.config.basis_size * network.num_actions

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask
+from rlreps.agents.auxiliary import LEFT_OUT, AuxiliaryConfig, AuxiliaryTask
 from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise_targets
 from rlreps.agents.replay import ReplayRows, episode_window
 from rlreps.batch import Batch, Clip
@@ -293,8 +293,13 @@ def make_auxiliary_task(
         encoder_learning_rate=learning_rate,
     )
     if objective.needs_clips:
-        if cut := config.describe_cut():
-            warn_user(cut)
+        cut = config.pair_discount ** (config.length - 1)
+        if cut > LEFT_OUT:
+            warn_user(
+                f"pairs within sequences of {config.length} rows: {cut:.0%} of the later states "
+                f"would come after the last row at pair_discount {config.pair_discount:g}, and are "
+                "the last row's state; take more rows (horizon), or horizon=None"
+            )
         return PairTask(
             sequences=sequences,
             length=config.length,

@@ -174,28 +174,22 @@ def chain_source(
     require(least >= 0.0, "probabilities >= 0", f"{least:g}")
     off = float(np.abs(chain.sum(axis=1) - 1.0).max(initial=0.0))
     require(states >= 1 and off < 1e-5, "rows that sum to 1", f"a sum off by {off:g}")
-    columns, values = _padded_rows(chain)
-    cumulative = np.cumsum(values, axis=1)
-    # Exactly one from the last entry on, where rounding would leave a gap.
-    last = np.diff(chain.indptr) - 1
-    cumulative[np.arange(columns.shape[1])[None, :] >= last[:, None]] = 1.0
+    entries, cumulative = padded_chances(chain)
     return ChainSource(
         encoder_inputs(inputs, states),
-        jnp.asarray(columns),
+        jnp.asarray(chain.indices[entries].astype(np.int32)),
         jnp.asarray(cumulative.astype(jnp.result_type(float))),
         _checked_discount(discount),
     )
 
 
-def _padded_rows(matrix: "scipy.sparse.csr_array") -> tuple[np.ndarray, np.ndarray]:
-    """Pad a sparse matrix's rows with the last column and zero.
+def padded_chances(table: "scipy.sparse.csr_array") -> tuple[np.ndarray, np.ndarray]:
+    """Return the entries of each row of probabilities, and their cumulative sums, [n, k] each.
 
-    Returns:
-        Columns (int32) and values (float64), [n, k] each.
+    Entries are places in ``table.data``; the last one of a row repeats. Sums are exactly one from
+    the last entry on, where rounding would leave a gap.
     """
-    per_row = np.diff(matrix.indptr)
-    place = np.arange(per_row.max())[None, :]
-    source = matrix.indptr[:-1, None] + np.minimum(place, per_row[:, None] - 1)
-    columns = matrix.indices[source].astype(np.int32)
-    values = np.where(place < per_row[:, None], matrix.data[source], 0.0)
-    return columns, values
+    last = np.diff(table.indptr)[:, None] - 1
+    place = np.arange(last.max() + 1)[None, :]
+    entries = table.indptr[:-1, None] + np.minimum(place, last)
+    return entries, np.where(place < last, np.cumsum(table.data[entries], axis=1), 1.0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlreps.config import checked, positive
 from rlreps.envs.core import TimeStep, pytree_dataclass
+from rlreps.sources.pairs import padded_chances
 
 if TYPE_CHECKING:
     from rlreps.worlds.world import World
@@ -53,29 +54,19 @@ class TableEnvironment:
     @classmethod
     def of(cls, world: "World", max_steps: int | None) -> "TableEnvironment":
         """Put a world's table, and rewards of its entries if any, on the default device."""
-        table, rewards = world.transitions, world.rewards
-        counts = np.diff(table.indptr)
-        width = int(counts.max())
-        outcomes = np.zeros((len(counts), width), np.int32)
-        chances = np.zeros((len(counts), width))
-        filled = np.arange(width)[None, :] < counts[:, None]
-        outcomes[filled], chances[filled] = table.indices, table.data
-        chances = np.cumsum(chances, axis=1)
-        # Rounding must not leave a draw beyond the last outcome.
-        chances[np.arange(width)[None, :] >= counts[:, None] - 1] = 1.0
-        paid = rewards
+        table, paid = world.transitions, world.rewards
+        entries, chances = padded_chances(table)
+        shape = (*paid.shape, -1)
         if world.transition_rewards is not None:
-            paid = np.zeros((len(counts), width))
-            paid[filled] = world.transition_rewards
-            paid = paid.reshape(*rewards.shape, width)
+            paid = world.transition_rewards[entries].reshape(shape)
         return cls(
-            outcomes=jnp.asarray(outcomes.reshape(*rewards.shape, width)),
-            chances=jnp.asarray(chances.reshape(*rewards.shape, width), jnp.float32),
+            outcomes=jnp.asarray(table.indices[entries].reshape(shape), jnp.int32),
+            chances=jnp.asarray(chances.reshape(shape), jnp.float32),
             rewards=jnp.asarray(paid, jnp.float32),
             terminal=jnp.asarray(world.terminal),
             start=jnp.asarray(np.cumsum(world.start) / world.start.sum(), jnp.float32),
             observations=jnp.asarray(world.observations),
-            num_actions=rewards.shape[1],
+            num_actions=world.num_actions,
             max_steps=max_steps,
         )
 

@@ -240,8 +240,6 @@ class World:
     def load(cls, path: str | Path) -> "World":
         """Read a world that ``save`` has written.
 
-        Files of earlier versions have rows 0, −1, ...; they become 0, 1, ...
-
         Raises:
             InputError: If the file holds no world, or is not what was written.
         """
@@ -264,11 +262,7 @@ class World:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"expected a world in {path}, got {error}") from error
         require(world.digest == record.get("digest"), f"the world written to {path}", "another one")
-        rows = np.array([name == "row" for name in world.names])
-        if world.coordinates is None or not rows.any() or world.coordinates[:, rows].max() > 0.0:
-            return world
-        downwards = np.where(rows, np.abs(world.coordinates), world.coordinates)
-        return dataclasses.replace(world, coordinates=downwards)
+        return world
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         found = {

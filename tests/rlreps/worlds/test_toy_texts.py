@@ -1,7 +1,5 @@
 """Worlds read from the tables of toy texts, entry by entry; bad tables are refused."""
 
-import dataclasses
-
 import gymnasium
 import numpy as np
 import pytest
@@ -51,14 +49,6 @@ def test_rows_of_toy_texts_count_downwards():
     # The first cells are those at the bottom of a map.
     assert cells[goal] == 7
     assert grid.names[1] == "row"
-
-
-def test_files_with_rows_below_zero_are_read_as_rows_from_the_top(tmp_path):
-    world = World.from_gymnasium_table(gymnasium.make(newest("FrozenLake"), map_name="4x4"))
-    before = dataclasses.replace(world, coordinates=world.coordinates * [1.0, -1.0])
-    found = World.load(before.save(tmp_path / "lake.npz"))
-    np.testing.assert_array_equal(found.coordinates, world.coordinates)
-    assert found.digest == world.digest
 
 
 def test_an_environment_without_a_table_is_refused():
