@@ -79,20 +79,6 @@ def test_targets_are_those_of_a_loop_over_rows_with_ends_of_both_kinds(length):
     np.testing.assert_allclose(found, by_hand(cumulants, discounts, last), atol=2e-6)
 
 
-def test_transitions_of_an_ordinary_replay_end_where_the_task_ended():
-    seen, following = np.zeros((3, 2), np.float32), np.ones((3, 2), np.float32)
-    ended, cut = np.array([False, True, False]), np.array([False, False, True])
-    rows = stack_transitions(seen, following, ended, cut)
-    np.testing.assert_array_equal(rows.observation[:, 1], following)
-    window = episode_window(rows)
-    np.testing.assert_array_equal(window.terminal, ended)
-    np.testing.assert_array_equal(window.end, 1)  # What the step reached belongs to the episode.
-    cumulants = np.arange(6.0).reshape(3, 2, 1)
-    found = monte_carlo_targets(single(cumulants), single(np.array([0.5])), window)
-    expected = by_hand(cumulants, np.array([0.5]), np.asarray(rows.last))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused():
     # A time limit ends one episode at 12, and the task ends the other at 21.
     seen = np.array([[10, 11, 50, 51], [20, 30, 31, 32]], np.float32)
@@ -114,29 +100,23 @@ def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused
         assert stack_transitions(*places, cut | ended).observation.shape == (2, 5)
 
 
+SEEN = np.zeros((3, 4, 2), np.float32)
+
+
 @pytest.mark.parametrize(
-    ("following", "flags", "words"),
+    ("changes", "words"),
     [
-        ((3, 2), (3, 1), r"flags of shape \(3,\) or \(3, 2\)"),
-        ((3, 1), (3,), r"next observations of shape \(3, 2\)"),
+        ({"terminated": np.zeros((3, 1), bool)}, "flags of shape (3,) or (3, 4), got"),
+        ({"next_observation": SEEN[..., :1]}, "next observations of shape (3, 4, 2), got"),
+        ({"action": np.zeros(3, int)}, "integer actions of shape (3, 4), got ('int64', (3,))"),
+        ({"action": np.zeros((3, 4))}, "integer actions of shape (3, 4), got ('float64', (3, 4))"),
+        ({"next_observation": SEEN + np.nan}, "finite observations, got"),
     ],
 )
-def test_transitions_of_other_shapes_are_refused(following, flags, words):
-    with pytest.raises(InputError, match=words):
-        stack_transitions(np.zeros((3, 2)), np.zeros(following), np.zeros(flags, bool))
-
-
-def test_transitions_with_other_actions_or_infinite_observations_are_refused():
-    seen, never = np.zeros((3, 4, 2), np.float32), np.zeros((3, 4), bool)
-    for shape, kind in ((3,), np.int64), ((3, 4), np.float32):
-        words = f"expected integer actions of shape (3, 4), got ('{kind.__name__}', {shape}"
-        with pytest.raises(InputError, match=re.escape(words)):
-            stack_transitions(seen, seen, never, action=np.zeros(shape, kind))
-    for bad in (np.nan, np.inf):
-        broken = seen.copy()
-        broken[1, 2, 0] = bad
-        with pytest.raises(InputError, match="expected finite observations"):
-            stack_transitions(seen, broken, never)
+def test_transitions_that_do_not_fit_are_refused(changes, words):
+    given = {"observation": SEEN, "next_observation": SEEN, "terminated": np.zeros((3, 4), bool)}
+    with pytest.raises(InputError, match=re.escape(f"expected {words}")):
+        stack_transitions(**{**given, **changes})
 
 
 @pytest.mark.parametrize("single_steps", [False, True])

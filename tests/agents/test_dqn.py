@@ -1,7 +1,6 @@
 """Deep Q-networks against Q-learning by hand and exact values; configurations and refusals."""
 
 import dataclasses
-import json
 from functools import partial
 
 import jax
@@ -21,12 +20,10 @@ from rlreps.agents import (
     transitions,
 )
 from rlreps.agents.auxiliary import GradientNorms
-from rlreps.app.jobs.agents import METHODS
-from rlreps.config import as_json, from_json
-from rlreps.cumulants import Cells, RandomIndicators
-from rlreps.encoders import MLP, FourierMLP, Tabular
+from rlreps.cumulants import Cells
+from rlreps.encoders import MLP, Tabular
 from rlreps.errors import InputError
-from rlreps.losses import DanskinLissa, Oracle, Spin
+from rlreps.losses import Oracle, Spin
 
 STATES, ACTIONS = 5, 2
 NETWORK = QNetwork(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)
@@ -313,16 +310,6 @@ def test_checkpoints_are_made_at_least_every_quarter_of_a_run(steps, every, expe
     config = AgentConfig(steps=steps, evaluate_every=every)
     assert config.checkpoint_period == expected
     assert dataclasses.replace(config, checkpoint_every=steps).checkpoint_period == steps
-
-
-def test_a_configuration_survives_its_json():
-    config = AgentConfig(
-        encoder=FourierMLP(hidden=(16, 8), frequencies=3),
-        auxiliary=AuxiliaryConfig(
-            objective=DanskinLissa(whitening=True), tasks=RandomIndicators(hidden=(8,))
-        ),
-    )
-    assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
 
 
 def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():

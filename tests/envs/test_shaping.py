@@ -1,14 +1,12 @@
 """Potential-based shaping keeps optimal policies: against exact values of a chain."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.replay import ReplayRows, transitions
 from rlreps.envs import ShapedEnvironment
 from rlreps.envs.core import TimeStep
 from rlreps.errors import InputError
@@ -48,9 +46,9 @@ SHAPED = ShapedEnvironment(
 )
 
 
-def steps_of(environment):
+def steps_of(environment, clock=0):
     """Every step of every place: places reached, rewards and terminations, [places, actions]."""
-    states = jnp.arange(STATES), jnp.zeros(STATES, jnp.int32)
+    states = jnp.arange(STATES), jnp.full(STATES, clock, jnp.int32)
     both = jax.vmap(environment.step, in_axes=(None, None, 0))
     taken = jax.vmap(both, in_axes=(None, 0, None))(jax.random.key(0), states, jnp.arange(2))
     return np.asarray(taken.state[0]), np.asarray(taken.reward), np.asarray(taken.terminated)
@@ -69,48 +67,14 @@ def test_shaping_moves_optimal_action_values_by_the_potential_alone():
     inner = slice(1, STATES - 1)
     np.testing.assert_allclose(shaped[inner], (plain - POTENTIAL[:, None])[inner], atol=1e-4)
     np.testing.assert_array_equal(shaped[inner].argmax(axis=1), plain[inner].argmax(axis=1))
+    # A cut keeps the potential of the state that it reached: a value still follows.
+    cut = steps_of(SHAPED, clock=3)[1]
+    following = np.where(terminated, 0.0, POTENTIAL[to])
+    np.testing.assert_allclose(cut, rewards + DISCOUNT * following - POTENTIAL[:, None], atol=1e-5)
     # With their own potential at terminal states the best policy would be another.
     wrong = rewards + DISCOUNT * POTENTIAL[to] - POTENTIAL[:, None]
     spoilt = optimal_values(to, wrong, terminated)[inner].argmax(axis=1)
     assert (spoilt != plain[inner].argmax(axis=1)).any()
-
-
-def roll(environment, key):
-    """64 rows of random actions: episodes that terminate and others that are cut."""
-
-    @jax.jit
-    def rows(environment, key):
-        def step(carry, action):
-            state, ended = carry
-            taken = environment.step(key, state, action)
-            fresh = (jnp.full((), 3), jnp.zeros((), jnp.int32))
-            row = ReplayRows(state[0], action, taken.reward, taken.terminated, ended)
-            following = jax.tree.map(partial(jnp.where, ended), fresh, taken.state)
-            return (following, ~ended & (taken.terminated | taken.truncated)), row
-
-        actions = jax.random.randint(key, (64,), 0, 2)
-        start = (jnp.full((), 3), jnp.zeros((), jnp.int32)), jnp.asarray(False)
-        return jax.lax.scan(step, start, actions)[1]
-
-    return jax.tree.map(np.asarray, rows(environment, key))
-
-
-def test_n_step_targets_move_by_the_potential_across_terminations_and_truncations():
-    """For bootstrapped values of any size, not those of a policy alone."""
-    values = np.random.default_rng(0).normal(size=STATES).astype(np.float32)
-    histories = [roll(environment, jax.random.key(1)) for environment in (Chain(), SHAPED)]
-    for length in (2, 3, 5):
-        begins = np.flatnonzero(~histories[0].last[:-length])
-        places = begins[:, None] + np.arange(length)
-        plain, shaped = (
-            transitions(ReplayRows(*(jnp.asarray(column[places]) for column in history)), DISCOUNT)
-            for history in histories
-        )
-        # Sequences that end at a terminal state, that are cut, and that go on.
-        assert len(np.unique(plain.discount)) == length
-        target = plain.reward + plain.discount * values[plain.next_observation]
-        other = shaped.reward + shaped.discount * (values - POTENTIAL)[shaped.next_observation]
-        np.testing.assert_allclose(other, target - POTENTIAL[plain.observation], atol=1e-4)
 
 
 def test_what_is_no_potential_or_discount_is_refused():

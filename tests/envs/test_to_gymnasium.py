@@ -110,6 +110,7 @@ def test_frames_show_the_agent_and_the_task():
         (lambda: PuddleWorldVectorEnv(3).reset(seed=[1, 2]), "expected 3 seeds, got 2"),
         (lambda: PuddleWorldVectorEnv(0), "expected num_envs >= 1, got 0"),
         (lambda: PuddleWorldEnv().step(0), r"expected reset\(\) before step"),
+        (lambda: PuddleWorldEnv().step(4), r"an action in \[0, 4\), got 4"),
     ],
 )
 def test_bad_arguments_say_what_was_expected(use, message):

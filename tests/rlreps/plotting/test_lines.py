@@ -92,13 +92,6 @@ class TestLine:
         np.testing.assert_array_equal(bar[:, 0], [12, 12])
         assert np.ptp(bar[:, 1]) > 0.0
 
-    def test_points_of_fewer_than_five_runs_have_no_interval(self):
-        known = RUNS[:6].copy()
-        known[:4, 3] = NAN
-        found = Line.of_runs("a", np.arange(30), known)
-        np.testing.assert_array_equal(np.flatnonzero(np.isnan(found.low)), [3])
-        np.testing.assert_array_equal(np.flatnonzero(np.isnan(found.high)), [3])
-
 
 class TestPanels:
     def test_lines_of_one_name_look_the_same_in_every_panel_and_others_do_not(self):

@@ -132,15 +132,12 @@ def test_observations_become_what_encoders_take(states, expected):
     np.testing.assert_allclose(later, np.roll(expected, -1, axis=0)[rows], rtol=1e-6)
 
 
-@pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
-def test_a_chain_may_have_any_sparse_format(format):
-    chain = scipy.sparse.csr_array([[0.5, 0.5], [0.0, 1.0]]).asformat(format)
-    assert chain_source(chain).cumulative.tolist() == [[0.5, 1.0], [1.0, 1.0]]
-
-
 REFUSED = {
     "Transitions .*, got dict; Transitions.from_dictionary": lambda: pair_source({}),
     r"discount in \[0, 1\), got 1.0": lambda: pair_source(of_kind(np.arange(3)), discount=1 - 1e-9),
+    "single precision tells apart: subtract an offset": lambda: pair_source(
+        of_kind(1.7e9 + np.arange(3.0)[:, None])
+    ),
     "probabilities >= 0, got '-0.5'": lambda: chain_source(np.array([[1.5, -0.5], [0, 1]])),
     "a transition matrix of real numbers, got 'complex128'": lambda: chain_source(1j * np.eye(2)),
     "a transition matrix of real numbers, got 'str": lambda: chain_source("abc"),
@@ -150,19 +147,5 @@ REFUSED = {
 
 @pytest.mark.parametrize("expected", REFUSED)
 def test_what_gives_no_pairs_is_refused(expected):
-    with pytest.raises(InputError, match="expected " + expected):
+    with pytest.raises(InputError, match="expected .*" + expected):
         REFUSED[expected]()
-
-
-def test_observations_that_single_precision_would_merge_are_refused():
-    places = 1.7e9 + np.arange(4.0)[:, None]
-    data = Transitions(
-        observation=places[:-1],
-        action=np.zeros(3, int),
-        next_observation=places[1:],
-        terminated=np.zeros(3, bool),
-        truncated=np.arange(3) == 2,
-        num_actions=1,
-    )
-    with pytest.raises(InputError, match="single precision tells apart: subtract an offset"):
-        pair_source(data)

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -19,25 +18,6 @@ class Sampled(NamedTuple):
     estimates: RowEstimates
     observations: np.ndarray
     truth: GroundTruth
-
-
-class FirstSteps(gymnasium.Wrapper):
-    """Remembers its first two steps, as the checks of ``gymnasium.make`` do."""
-
-    steps, last = 0, None
-
-    def step(self, action):
-        taken = super().step(action)
-        if self.steps < 2:
-            self.steps += 1
-            self.last = None if self.steps == 2 else taken[0]
-        return taken
-
-
-@pytest.fixture
-def remembering():
-    """Return a wrapper that holds another state after its first two steps, for good."""
-    return FirstSteps
 
 
 @pytest.fixture

@@ -187,8 +187,21 @@ def test_equal_names_in_a_wrapper_and_in_its_game_are_two_attributes():
         World.enumerate(Memory(Noisy(noise="place")), most_states=50)
 
 
-def test_what_the_first_steps_leave_behind_tells_no_states_apart(remembering):
-    assert World.enumerate(remembering(Corridor())).num_states == 6
+class FirstSteps(gymnasium.Wrapper):
+    """Remembers its first two steps, as the checks of ``gymnasium.make`` do."""
+
+    steps, last = 0, None
+
+    def step(self, action):
+        taken = super().step(action)
+        if self.steps < 2:
+            self.steps += 1
+            self.last = None if self.steps == 2 else taken[0]
+        return taken
+
+
+def test_what_the_first_steps_leave_behind_tells_no_states_apart():
+    assert World.enumerate(FirstSteps(Corridor())).num_states == 6
 
 
 def test_coordinates_are_copied_from_arrays_that_the_game_changes_in_place():

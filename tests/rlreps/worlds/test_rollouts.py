@@ -362,12 +362,6 @@ def test_sampling_refuses_what_does_not_fit(tmp_path, environment, changes, opti
             sample_to_store(tmp_path, environment(), sampling, **given)
 
 
-def test_what_the_first_steps_leave_behind_tells_no_states_apart(tmp_path, remembering):
-    sampling = dataclasses.replace(SMALL, rollouts=2, states=12)
-    with pytest.raises(InputError, match="12 distinct states among 720 visits, got 11"):
-        sample_to_store(tmp_path, remembering(Lake()), sampling)
-
-
 @pytest.mark.integration
 def test_worlds_sample_takes_games_of_gymnasium_and_an_agent_s_policy(tmp_path, capsys):
     run = tmp_path / "run"
