@@ -68,12 +68,6 @@ class TargetMoments(NamedTuple):
     variance: Array
 
 
-def init_moments(num_tasks: int) -> DecayedMean:
-    """Make averages of the ``TargetMoments`` of t columns before the first batch."""
-    zeros = TargetMoments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
-    return DecayedMean(zeros, jnp.zeros((), jnp.float32))
-
-
 def standardise_targets(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
     """Subtract each column's running mean, divide all columns by one running standard deviation.
 

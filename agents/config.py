@@ -1,7 +1,6 @@
 """Configurations of agents' runs: environment, torso, agent, memory, auxiliary task."""
 
 import dataclasses
-import importlib.util
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,11 +16,11 @@ from rlreps.agents.network import QNetwork
 from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
 from rlreps.agents.tasks import make_auxiliary_task
-from rlreps.config import checked, interval, positive, with_sizes
+from rlreps.config import checked, import_extra, interval, positive, with_sizes
 from rlreps.encoders import MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.envs.observations import Observation, Position
-from rlreps.errors import InputError, require, require_memory, require_positive
+from rlreps.errors import require, require_memory, require_positive
 from rlreps.numerics import largest_even_share
 from rlreps.successor.fitting.basis import MOST_NUMBERS
 from rlreps.worlds.environment import TableEnvironment
@@ -226,10 +225,7 @@ def make_agent(
             discount.
     """
     require_positive("num_actions", num_actions)
-    if importlib.util.find_spec("rlax") is None:
-        raise InputError(
-            'expected the package rlax for agents, got none; pip install "rlreps[agents]"'
-        )
+    import_extra("rlax", "agents", "agents")
     observation = jax.ShapeDtypeStruct(tuple(observation_shape), observation_dtype)
     encoder = make_torso(config, observation.shape, torso)
     weight = config.auxiliary.weight

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import dm_env  # type: ignore[import-untyped]
 import gymnasium
@@ -24,33 +24,16 @@ from gymnasium.wrappers import TimeLimit
 from rlreps.agents.host_observations import HostInputs, map_observations
 from rlreps.config import import_extra, import_object
 from rlreps.envs import ARENAS  # Registers environments with Gymnasium, too.
+from rlreps.envs.core import TimeStep
 from rlreps.envs.from_dm_env import FromDmEnv
 from rlreps.errors import InputError, own_code, require, require_positive
 from rlreps.worlds.named import WORLDS
-
-FlagArray = npt.NDArray[np.bool_]
 
 DM_ENV = "dm_env:"
 """Prefix of the names of dm_env environments."""
 
 _ATARI_LIMIT = "max_num_frames_per_episode"
 """Argument for the step limit of Atari games; their specifications do not name it."""
-
-
-class HostStep(NamedTuple):
-    """Outcome of a step in n copies.
-
-    Attributes:
-        observations: [n, *observation].
-        rewards: [n].
-        terminated: Whether the step ended the task, [n].
-        truncated: Whether the step ended the episode but not the task, as a time limit does, [n].
-    """
-
-    observations: HostInputs
-    rewards: npt.NDArray[np.float32]
-    terminated: FlagArray
-    truncated: FlagArray
 
 
 class HostEnvironments:
@@ -187,8 +170,10 @@ class HostEnvironments:
             raw, _ = self._environments.reset(seed=self._as_seeds(seeds))
         return self._seen(raw)
 
-    def step(self, actions: npt.NDArray[np.integer[Any]]) -> HostStep:
-        """Take an action [n] in each copy whose episode goes on.
+    def step(self, actions: npt.NDArray[np.integer[Any]]) -> TimeStep:
+        """Take an action [n] in each copy whose episode goes on: outcomes [n, ...], NumPy arrays.
+
+        The state of the outcomes is ().
 
         Raises:
             InputError: For observations or rewards that are NaN or infinite, or whatever the
@@ -196,13 +181,14 @@ class HostEnvironments:
         """
         chosen = np.asarray(actions, np.int64) + self._first_action
         with own_code(f"{self._name} to take a step"):
-            raw, rewards, terminated, truncated, _ = self._environments.step(chosen)
+            raw, paid, terminated, truncated, _ = self._environments.step(chosen)
         # Copies: an environment may write its next step into the same arrays.
         with np.errstate(over="ignore"):
-            given = np.array(rewards, np.float32)
-        self._require_finite("rewards", given)
-        ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
-        return HostStep(self._seen(raw), given, *ends)
+            rewards: Any = np.array(paid, np.float32)
+        self._require_finite("rewards", rewards)
+        ends: Any = (np.array(flags, np.bool_) for flags in (terminated, truncated))
+        seen: Any = self._seen(raw)
+        return TimeStep((), seen, rewards, *ends)
 
     def play(
         self,
@@ -226,10 +212,10 @@ class HostEnvironments:
         limit = self.max_episode_steps or limit
         # Twice the limit: an environment may count its steps differently from Gymnasium.
         for _ in range(2 * limit):
-            taken = self.step(act(seen))
-            returns += np.where(alive, taken.rewards, np.float32(0.0))
+            taken: Any = self.step(act(seen))
+            returns += np.where(alive, taken.reward, np.float32(0.0))
             alive &= ~(taken.terminated | taken.truncated)
-            seen = taken.observations
+            seen = taken.observation
             if not alive.any():
                 return returns
         raise InputError(

@@ -29,7 +29,7 @@ from rlreps.agents.config import (
     require_memory_for_agents,
 )
 from rlreps.agents.dqn import DQN, Acting, AgentState
-from rlreps.agents.host_environments import HostEnvironments, HostStep
+from rlreps.agents.host_environments import HostEnvironments
 from rlreps.agents.host_observations import HostInputs
 from rlreps.agents.keys import Use, environment_seed
 from rlreps.agents.program import AgentProgram
@@ -178,18 +178,18 @@ class HostProgram(AgentProgram):
         # The step is unknown if an error or an interruption stops the environments.
         self._stands_at = None
         if begins:
-            seen = self._reset(step)
+            seen: Any = self._reset(step)
         if begins and step > 0:
             # Running episodes end with the last observation and are not counted in returns.
             acting = acting._replace(
                 ended=jnp.ones_like(acting.ended), returns=jnp.zeros_like(acting.returns)
             )
-            never = np.zeros(len(seen), np.bool_)
-            taken = HostStep(seen, never.astype(np.float32), never, never)
+            never: Any = np.zeros(len(seen), np.bool_)
+            taken = TimeStep((), seen, never.astype(np.float32), never, never)
         else:
             taken = self._environments.step(jax.device_get(acting.states).reshape(-1))
         self._stands_at = step + self._config.num_envs
-        return acting, TimeStep((), *(self._grouped(part) for part in taken))
+        return acting, jax.tree.map(self._grouped, taken)
 
     def _reset(self, step: int) -> HostInputs:
         """Begin episodes of training, [seeds x environments, ...]."""

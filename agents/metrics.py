@@ -191,10 +191,10 @@ def default_ground_truth(config: AgentConfig) -> GroundTruth | None:
 def random_observations(environments: HostEnvironments, steps: int, *, seed: int) -> HostInputs:
     """Collect observations [steps x environments, ...] of uniformly random actions."""
     generator, count = np.random.default_rng(seed), environments.num_envs
-    seen = [environments.reset(range(seed, seed + count))]
+    seen: list[Any] = [environments.reset(range(seed, seed + count))]
     for _ in range(steps - 1):
         actions = generator.integers(environments.num_actions, size=count)
-        seen.append(environments.step(actions).observations)
+        seen.append(environments.step(actions).observation)
     stacked: Any = np.concatenate(seen)
     observations: HostInputs = stacked
     return observations

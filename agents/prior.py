@@ -6,8 +6,6 @@ prior of a successor representation makes this policy the representation's polic
 (``SuccessorRepresentation.policy``).
 """
 
-import math
-import numbers
 from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
@@ -101,10 +99,8 @@ def prior_of(
 
     Raises:
         InputError: For another kind of fit, actions that do not occur, or ``observations`` that are
-            missing, equal in two states or do not fit, or a scale or shift that is not finite.
+            missing, equal in two states or do not fit.
     """
-    for name, value in (("scale", scale), ("shift", shift)):
-        require(isinstance(value, numbers.Real) and math.isfinite(value), f"a finite {name}", value)
     solution = representation.solution
     count = require_value(representation.observed.num_actions, "discrete actions", "a box")
     taken = np.unique(solution.rows.action)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.agents.auxiliary import LEFT_OUT, AuxiliaryConfig, AuxiliaryTask
-from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise_targets
+from rlreps.agents.auxiliary_targets import TargetMoments, monte_carlo_targets, standardise_targets
 from rlreps.agents.replay import ReplayRows, episode_window
 from rlreps.batch import Batch, Clip
 from rlreps.config import with_sizes
@@ -88,12 +88,11 @@ class RepresentationTask(AuxiliaryTask):
         """Draw the columns and make the objective's state."""
         column_key, objective_key = jax.random.split(key)
         cumulant_key, discount_key = jax.random.split(column_key)
+        shape, zero = (self.num_tasks,), jnp.zeros((), jnp.float32)
         return AuxiliaryState(
             cumulants=self.family.init(cumulant_key, self.num_tasks),
-            discounts=jax.random.uniform(
-                discount_key, (self.num_tasks,), jnp.float32, *self.discounts
-            ),
-            moments=init_moments(self.num_tasks),
+            discounts=jax.random.uniform(discount_key, shape, jnp.float32, *self.discounts),
+            moments=DecayedMean(TargetMoments(jnp.zeros(shape, jnp.float32), zero), zero),
             objective=self.objective.init(objective_key),
         )
 

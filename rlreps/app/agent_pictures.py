@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import jax
@@ -198,11 +198,11 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
     with contextlib.closing(
         HostEnvironments(config.environment, 1, max_episode_steps=limit, render=True)
     ) as environments:
-        seen = environments.reset(seeds)
+        seen: Any = environments.reset(seeds)
         yield _picture(environments.render)
         for _ in range(1, _MOST_FRAMES):
             taken = environments.step(np.asarray(act(jnp.asarray(seen[0])))[None])
-            seen = taken.observations
+            seen = taken.observation
             yield _picture(environments.render)
             if taken.terminated[0] or taken.truncated[0]:
                 return

@@ -12,7 +12,7 @@ import pytest
 
 from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES
-from rlreps.agents.auxiliary_targets import init_moments, monte_carlo_targets, standardise_targets
+from rlreps.agents.auxiliary_targets import TargetMoments, monte_carlo_targets, standardise_targets
 from rlreps.agents.replay import episode_window, observed_rows, stack_transitions
 from rlreps.agents.tasks import make_auxiliary_task
 from rlreps.config import with_sizes
@@ -21,6 +21,7 @@ from rlreps.encoders import Convolutional, FunctionEncoder
 from rlreps.errors import FitWarning, InputError
 from rlreps.losses import PAIR_OBJECTIVES, LargeBatch
 from rlreps.losses.pairs import PairObjective
+from rlreps.numerics import DecayedMean
 from rlreps.operators import Slowness
 
 key = jax.random.key
@@ -197,7 +198,8 @@ def standardised(each):
     def step(moments, batch):
         return standardise_targets(moments, batch)[::-1]
 
-    return jax.lax.scan(step, init_moments(3), each)[1]
+    start = DecayedMean.empty(TargetMoments(jnp.zeros(3), jnp.zeros(())))
+    return jax.lax.scan(step, start, each)[1]
 
 
 def test_a_batch_is_measured_by_the_weighted_average_of_those_before_it():

@@ -504,8 +504,6 @@ def test_priors_that_do_not_fit_are_refused(counted, at_target):
         other = fit(fewer, num_features=4, discount=DISCOUNT)
     with pytest.raises(InputError, match=r"transitions with all 4 actions, got \[0, 1, 2\]"):
         prior_of(other, other.task(reward=lambda states: states), observations=CODES)
-    with pytest.raises(InputError, match="a finite scale, got nan"):
-        prior_of(counted, at_target, observations=CODES, scale=np.nan)
     prior = prior_of(counted, at_target, observations=CODES)
     with pytest.raises(InputError, match="a prior of 2 actions"):
         make_program(AgentConfig(environment="CartPole-v1"), prior=prior)

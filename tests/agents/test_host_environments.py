@@ -150,13 +150,13 @@ def test_the_step_after_an_episodes_end_starts_the_next_and_ignores_its_action(c
     # Copy 0 takes the short way, copy 1 the long one.
     ways = [[0, 1], [0, 0], [1, 0], [1, 0], [1, 1]]
     steps = [environments.step(np.array(actions, np.int32)) for actions in ways]
-    seen = np.stack([step.observations for step in steps])
+    seen = np.stack([step.observation for step in steps])
     # Time, a quarter of a unit each as its bound is 4; episodes, which have no bound.
     np.testing.assert_array_equal(4 * seen[:, 0, 0], [1, 2, 0, 1, 2])
     np.testing.assert_array_equal(seen[:, 0, 1], [1, 1, 2, 2, 2])
     np.testing.assert_array_equal(4 * seen[:, 1, 0], [1, 2, 3, 0, 1])
     np.testing.assert_array_equal(seen[:, 1, 1], [1, 1, 1, 2, 2])
-    rewards = np.stack([step.rewards for step in steps])
+    rewards = np.stack([step.reward for step in steps])
     np.testing.assert_array_equal(rewards.T, [[10, 20, 0, 10, 20], [10, 20, 30, 0, 10]])
     terminated = np.stack([step.terminated for step in steps])
     np.testing.assert_array_equal(terminated.T, [[0, 1, 0, 0, 0], [0] * 5])
@@ -203,8 +203,8 @@ def test_a_copy_of_what_people_know_is_decided_by_its_own_seed_alone(name, shape
     def played(environments, copies, shift=0):
         seen = [environments.reset([seeds[copy] + shift for copy in copies])]
         steps = [environments.step(row[copies]) for row in actions]
-        rewards = np.stack([step.rewards for step in steps])
-        return np.stack([*seen, *(step.observations for step in steps)]), rewards
+        rewards = np.stack([step.reward for step in steps])
+        return np.stack([*seen, *(step.observation for step in steps)]), rewards
 
     first, again, other = (played(together, [0, 1, 2], shift) for shift in (0, 0, 1))
     for one, same in zip(first, again, strict=True):
@@ -262,7 +262,7 @@ def test_a_vector_entry_point_is_used_if_it_takes_a_limit_and_a_seed_for_each_co
     np.testing.assert_array_equal(environments.reset([7, 4])[:, 0], [7, 4] if used else [0, 0])
     steps = [environments.step(np.array([0, 0])) for _ in range(limit or 3)]
     counted = np.arange(1, len(steps) + 1)
-    assert [step.observations[1, 0] for step in steps] == (counted * used).tolist()
+    assert [step.observation[1, 0] for step in steps] == (counted * used).tolist()
     if not used:
         assert [step.truncated[1] for step in steps] == [False] * (len(steps) - 1) + [True]
 
@@ -435,15 +435,6 @@ def test_environments_of_dm_env_that_do_not_fit_are_refused(method, spec, messag
     name = name_of(CorridorDmEnv, monkeypatch)
     with pytest.raises(InputError, match=f"expected {name} {message}"):
         HostEnvironments(name, 1)
-
-
-def make_number_observer():
-    return AsDmEnv(Featureless(spaces.Discrete(4), value=np.int32(2)), specs.DiscreteArray(4), 0)
-
-
-def test_numbers_of_dm_env_are_seen(monkeypatch):
-    numbers = HostEnvironments(name_of(make_number_observer, monkeypatch), 2)
-    np.testing.assert_array_equal(numbers.reset([0, 1]), [[0, 0, 1, 0]] * 2)
 
 
 class Misbehaved(CorridorDmEnv):
