@@ -24,20 +24,6 @@ def descend(optimizer, steps):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("sgd", 0.9 * START),
-        ("adam", START - 0.1 * np.sign(START)),
-        # The mean square starts at zero and takes in a tenth of the first gradient's square.
-        ("rmsprop", START - 0.1 * np.sign(START) / np.sqrt(0.1)),
-    ],
-)
-def test_the_first_step_is_that_of_the_method(name, expected):
-    optimizer = Optimizer(name=name, learning_rate=0.1, schedule="constant", steps=STEPS)
-    np.testing.assert_allclose(descend(optimizer, 1)[1], expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
     ("initial_scale", "schedule", "rates"),
     [
         (0.0, "constant", [0.1, 0.1, 0.1, 0.1]),

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +11,19 @@ from rlreps.successor import GroundTruth
 from rlreps.successor.measure.rows import RowEstimates
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.worlds import sample_to_store
+
+PROMOTION = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
+
+
+@pytest.fixture
+def users_promotion():
+    """Set what users have, for rollouts' threads too: gymnax relies on implicit promotion."""
+    before = {name: getattr(jax.config, name) for name in PROMOTION}
+    for name, value in PROMOTION.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 class Sampled(NamedTuple):

@@ -96,14 +96,19 @@ def test_each_seed_gives_a_first_state_and_a_horizon_ends_episodes():
     assert short.terminal[np.argmax(short.observations[:, 0])]
 
 
+OWN = {
+    "save": lambda env: (env.place, env.door.is_open),
+    "restore": lambda env, state: (
+        setattr(env, "place", state[0]),
+        setattr(env.door, "is_open", state[1]),
+    ),
+}
+
+
 def test_own_functions_save_restore_and_key_replace_copies():
     world = World.enumerate(
         Corridor(),
-        save=lambda env: (env.place, env.door.is_open),
-        restore=lambda env, state: (
-            setattr(env, "place", state[0]),
-            setattr(env.door, "is_open", state[1]),
-        ),
+        **OWN,
         observe=lambda env: np.uint8([[env.place]]),
         coordinates=lambda env: [env.place],
         names=["place"],
@@ -214,11 +219,7 @@ def test_coordinates_are_copied_from_arrays_that_the_game_changes_in_place():
 
     world = World.enumerate(
         Live(),
-        save=lambda env: (env.place, env.door.is_open),
-        restore=lambda env, state: (
-            setattr(env, "place", state[0]),
-            setattr(env.door, "is_open", state[1]),
-        ),
+        **OWN,
         coordinates=lambda env: env.at,
         names=["place"],
     )

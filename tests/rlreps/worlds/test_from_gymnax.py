@@ -13,13 +13,7 @@ from rlreps.envs import Environment
 from rlreps.errors import InputError
 
 pytest.importorskip("gymnax")
-
-
-@pytest.fixture(autouse=True)
-def promoted():
-    """Let gymnax mix types, which tests of our own code must not."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
+pytestmark = pytest.mark.usefixtures("users_promotion")
 
 
 def test_episodes_of_cartpole_are_those_of_gymnasium():

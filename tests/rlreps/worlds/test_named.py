@@ -13,12 +13,6 @@ from rlreps.errors import InputError
 from rlreps.worlds import WORLDS, World, build, estimate_arena, load, named
 
 
-@pytest.fixture
-def _users_promotion():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RLREPS_CACHE_DIR", str(tmp_path / "cache"))
@@ -99,7 +93,7 @@ def test_a_thousand_random_episodes_agree_with_the_original():
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("_users_promotion")
+@pytest.mark.usefixtures("users_promotion")
 def test_games_of_jax_and_of_atari_are_tables():
     pytest.importorskip("gymnax")
     pytest.importorskip("ale_py")

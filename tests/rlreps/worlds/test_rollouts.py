@@ -376,18 +376,8 @@ def test_worlds_sample_takes_games_of_gymnasium_and_an_agent_s_policy(tmp_path, 
     assert (told["states"], told["transitions"]) == (5, None)
     few, stores = "--states 60 --tasks 4 --rollouts 2 --horizon 5", []
     for jobs in (1, 2):
-        stores.append(tmp_path / f"{jobs} jobs")
-        main(
-            [
-                "worlds",
-                "sample",
-                "--env",
-                "CartPole-v1",
-                "--out",
-                str(stores[-1]),
-                *words(f"{few} --jobs {jobs}"),
-            ]
-        )
+        stores.append(tmp_path / f"{jobs}-jobs")
+        main(words(f"worlds sample --env CartPole-v1 --out {stores[-1]} {few} --jobs {jobs}"))
     alone, shared = (np.asarray(rlreps.successor.load(store).matrix) for store in stores)
     assert alone.tobytes() == shared.tobytes(), "three blocks"
     capsys.readouterr()

@@ -164,22 +164,8 @@ def test_worlds_sample_stores_a_truth_and_refuses_a_game_of_dm_env(tmp_path, cap
     assert not (tmp_path / "other").exists()
 
 
-@pytest.fixture
-def _users_promotion():
-    """Set what users have, for rollouts' threads too: gymnax relies on implicit promotion."""
-    before = {name: getattr(jax.config, name) for name in PROMOTION}
-    for name, value in PROMOTION.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-PROMOTION = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
-
-
 @pytest.mark.integration
-@pytest.mark.usefixtures("_users_promotion")
+@pytest.mark.usefixtures("users_promotion")
 def test_a_game_of_minatar_and_an_agent_s_policy_are_sampled(tmp_path, capsys):
     pytest.importorskip("gymnax")
     room().save(tmp_path / "room.npz")
