@@ -145,8 +145,12 @@ class PuddleWorldVectorEnv(VectorEnv[ObservationArray, npt.NDArray[np.int64], An
             options: not used.
 
         Raises:
-            InputError: the number of seeds is not that of the copies.
+            InputError: the number of seeds is not that of the copies, or ``options`` have a
+                ``reset_mask``: copies start again by themselves.
         """
+        require(
+            "reset_mask" not in (options or {}), "no reset_mask: copies reset themselves", options
+        )
         count = self.num_envs
         seeds: list[Any] = [None] * count
         if isinstance(seed, Sequence | np.ndarray):

@@ -108,6 +108,10 @@ def test_frames_show_the_agent_and_the_task():
             r"expected 2 actions in \[0, 4\), got \[0, 4\]",
         ),
         (lambda: PuddleWorldVectorEnv(3).reset(seed=[1, 2]), "expected 3 seeds, got 2"),
+        (
+            lambda: PuddleWorldVectorEnv(2).reset(options={"reset_mask": np.ones(2, bool)}),
+            "expected no reset_mask",
+        ),
         (lambda: PuddleWorldVectorEnv(0), "expected num_envs >= 1, got 0"),
         (lambda: PuddleWorldEnv().step(0), r"expected reset\(\) before step"),
         (lambda: PuddleWorldEnv().step(4), r"an action in \[0, 4\), got 4"),
