@@ -1,13 +1,13 @@
 """Places to write to, files written whole or not at all, and files of unknown origin read."""
 
-import io
+import contextlib
 import json
 import os
 import secrets
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,8 +37,9 @@ DAMAGED = (
 """Every exception that reading a damaged archive may raise."""
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write `data` under a temporary name beside `path`, rename it to `path`, and return the path.
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a file under a temporary name beside `path`; rename it to `path` if the body succeeds.
 
     Errors of the system name the path; the error of a full disk would otherwise not name it.
 
@@ -52,7 +53,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
     try:
         with open(temporary, "xb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
@@ -61,33 +62,25 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(target)) from error
         raise
-    return target
 
 
-def size_and_checksum(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Return the size and the CRC-32 of a file of any size."""
-    size = checksum = 0
-    with open(path, "rb") as stream:
-        while content := stream.read(2**24):
-            size, checksum = size + len(content), zlib.crc32(content, checksum)
-    return size, checksum
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write an ``atomic_file``, and return its path."""
+    with atomic_file(path) as stream:
+        stream.write(data)
+    return Path(path)
 
 
-def require_name(path: str | os.PathLike[str], *, patterns: bool = True) -> None:
+def require_name(path: str | os.PathLike[str]) -> None:
     r"""Raise an ``InputError`` for a path that libraries below rlreps take for another path.
 
     tensorstore takes a backslash for a separator, keeps the suffix ``.__lock`` for itself and
-    accepts only UTF-8. Orbax takes the whole path of a checkpoint for a pattern, in which ``*``,
-    ``?`` and ``[`` stand for other characters.
-
-    Args:
-        path: The path; the folders above it count too.
-        patterns: Whether to accept the characters of patterns, since no checkpoint is kept there.
+    accepts only UTF-8. The folders above count too.
     """
     text = os.fspath(path)
     require(text != "", "a path", text)
     whole = text + os.path.realpath(text)
-    refused = ("" if os.sep == "\\" else "\\") + ("" if patterns else "*?[")
+    refused = "" if os.sep == "\\" else "\\"
     if (
         whole.encode(errors="ignore").decode() != whole
         or _LOCK_SUFFIX in whole
@@ -226,17 +219,15 @@ def write_archive(
     a checksum. Equal content gives equal bytes, since archives hold no timestamps. Nothing is
     pickled; ``numpy.savez`` cannot refuse to before NumPy 2.1.
     """
-    stream = io.BytesIO()
     compression = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     text = json.dumps({**record, _NAMES: sorted(arrays)}, indent=1, sort_keys=True, allow_nan=False)
-    with zipfile.ZipFile(stream, "w") as archive:
+    with atomic_file(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(zipfile.ZipInfo(_RECORD), text)
         for name, array in arrays.items():
             entry_info = zipfile.ZipInfo(f"{name}.npy")
             entry_info.compress_type = compression
             with archive.open(entry_info, "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
-    write_atomically(path, stream.getvalue())
 
 
 def read_archive(path: Path, name: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

@@ -23,7 +23,7 @@ from rlreps.runs.machine import (
     end_at_signals,
     keep_compiled_programs,
     keep_lapack_to_one_thread,
-    quieten_libraries,
+    quieten_resource_tracker,
 )
 
 _NO_CACHE, _QUIET = "--no-cache", "--quiet"
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     own_process = arguments is None
     given = sys.argv[1:] if arguments is None else arguments
     if own_process:
-        quieten_libraries()
+        quieten_resource_tracker()
         end_at_signals(_leave)
         if _NO_CACHE not in given:
             keep_compiled_programs()
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
             sys.stdout.flush()
         code = 1 if isinstance(error, TrainingDivergedError | WorkerDiedError) else 2
         if own_process:
-            os._exit(code)  # Otherwise threads of Orbax and TensorBoard may print after this.
+            os._exit(code)  # Otherwise threads of TensorBoard may print after this.
         sys.exit(code)
 
 
@@ -176,7 +176,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     """End the process at once, as a kill does; files on disk survive a kill at any time.
 
     A JAX callback would swallow a ``KeyboardInterrupt``, and unwinding through the threads of XLA
-    and Orbax sometimes crashed.
+    sometimes crashed.
     """
     if os.isatty(2):
         os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.

@@ -153,7 +153,7 @@ def _load_features(
     files = recorded_features(folder) if recorded else {}
     if files:
         return {step: _read_recorded(file, truth.num_states) for step, file in files.items()}
-    steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).complete_steps()
+    steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")
     return {step: np.asarray(features_of(folder, truth, step), np.float32) for step in steps}

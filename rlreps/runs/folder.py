@@ -16,7 +16,6 @@ from rlreps.files import (
     parse_json,
     read_json,
     require_free,
-    require_name,
     write_atomically,
 )
 from rlreps.formatting import finite_or_none
@@ -100,7 +99,6 @@ class RunFolder:
             InputError: If the folder holds another run (with the differences) or other files, or
                 cannot be written.
         """
-        require_name(path, patterns=False)
         if not (path / _CONFIG).exists():
             require_free(path, "the run")
             return None

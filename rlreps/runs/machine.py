@@ -1,6 +1,5 @@
-"""Threads, log messages and cached programs of this process."""
+"""Threads, signals and cached programs of this process."""
 
-import logging
 import os
 import signal
 import sys
@@ -23,31 +22,13 @@ def keep_lapack_to_one_thread() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def quieten_libraries() -> None:
-    """Silence libraries in this process and those it starts; for processes of rlreps alone.
+def quieten_resource_tracker() -> None:
+    """Silence Python's resource tracker, for processes of rlreps alone.
 
-    Orbax warns of files that a killed run left behind. It also reports a full disk from each of its
-    threads, in addition to the error that it raises, and tensorstore finds Orbax's event loop
-    closed in each of its own. Python's resource tracker, a process of its own, warns of the
-    semaphores that an interrupted command leaves to it.
+    It is a process of its own, and warns of semaphores that an interrupted command leaves to it.
     """
     filters = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, filters))
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    if not isinstance(sys.unraisablehook, _WithoutClosedLoops):
-        sys.unraisablehook = _WithoutClosedLoops(sys.unraisablehook)
-
-
-class _WithoutClosedLoops:
-    """Report errors that Python cannot raise, except those of a closed event loop."""
-
-    def __init__(self, report: Callable[[Any], object]) -> None:
-        self._report = report
-
-    def __call__(self, found: Any) -> None:
-        if str(found.exc_value) != "Event loop is closed":
-            self._report(found)
 
 
 def end_at_signals(handler: Callable[[int, FrameType | None], Any] | int) -> None:

@@ -69,7 +69,7 @@ class MetricsLog:
             got = f"step {last['step']} as the last" if last else "no line"
             raise InputError(
                 f"expected metrics in {folder.path} up to the checkpoint's step {step}, got {got}; "
-                f"delete checkpoints/{step} there to resume from an earlier one"
+                f"delete checkpoints/{step}.npz there to resume from an earlier one"
             )
         if importlib.util.find_spec("tensorboardX") is not None:
             first_does(lambda: self._loggers.append(TensorBoard(folder, step)))

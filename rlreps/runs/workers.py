@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from rlreps.errors import InputError, WorkerDiedError, reason_of
-from rlreps.runs.machine import quieten_libraries
 
 Name = TypeVar("Name")
 
@@ -131,7 +130,6 @@ def _start(shares: Any) -> None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, share)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    quieten_libraries()
 
 
 def _end_with_parent() -> None:

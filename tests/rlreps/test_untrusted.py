@@ -85,7 +85,10 @@ def test_a_run_and_its_checkpoints_may_lie_behind_links(tmp_path):
     save(tmp_path / "out" / "checkpoints", 1, 2, 3)
     assert a_run(tmp_path / "out").config == {}
     np.testing.assert_array_equal(restore(tmp_path / "out" / "checkpoints", 3)["x"], [3, 3, 3])
-    assert sorted(path.name for path in (tmp_path / "scratch" / "states").iterdir()) == ["2", "3"]
+    assert sorted(path.name for path in (tmp_path / "scratch" / "states").iterdir()) == [
+        "2.npz",
+        "3.npz",
+    ]
 
 
 EVERY_COMMAND = {
@@ -174,7 +177,7 @@ def test_no_command_begins_work_before_it_has_a_place_to_write(
         assert f"expected {said}" in refused(*given(command, toy_store, **{place: bad}))
 
 
-@pytest.mark.parametrize("name", ["x\\", "x.__lock/y", "a\udcff", "run[1]", "a*b", "a?b"])
+@pytest.mark.parametrize("name", ["x\\", "x.__lock/y", "a\udcff"])
 def test_a_name_that_libraries_read_as_another_is_refused(tmp_path, name):
     for act in (a_run, lambda path: save(path, 1)):
         with pytest.raises(InputError, match="expected a path in UTF-8 without"):
@@ -237,8 +240,7 @@ READ = {
     "run/summary.json": "compare {}/run {}/run",
     "run/metrics.jsonl": lambda folder: RunFolder(folder / "run").read_metrics(),
     "run/parts/one.json": lambda folder: RunFolder(folder / "run").part("one", dict),
-    "run/checkpoints/2/seal.json": lambda folder: restore(folder / "run" / "checkpoints", 2),
-    "run/checkpoints/2/default/_METADATA": lambda folder: restore(folder / "run/checkpoints", 2),
+    "run/checkpoints/2.npz": lambda folder: restore(folder / "run" / "checkpoints", 2),
     "kept.npz": lambda folder: read_archive(folder / "kept.npz", "file"),
     "numbers.npy": lambda folder: runs._read_recorded(folder / "numbers.npy", 4),
     "train-images-idx3-ubyte": lambda folder: read_idx(folder / "train-images-idx3-ubyte"),
@@ -315,26 +317,17 @@ def test_metadata_of_a_store_that_changed_are_refused(store, change):
         stores.open_store(store.path)
 
 
-def test_a_checkpoint_of_another_step_or_run_is_refused(tmp_path):
-    save(tmp_path, 5)
-    with pytest.raises(InputError, match="got the checkpoint of another run"):
-        restore(tmp_path, 5, run="another")
-    shutil.copytree(tmp_path / "5", tmp_path / "9")
-    with pytest.raises(InputError, match="got the checkpoint of step 5"):
-        restore(tmp_path, 9)
-
-
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
     save(tmp_path, 5)
-    check, seen = Checkpoints._check, []
+    read, seen = Checkpoints._read, []
 
     def replace(self, step, layout):
         seen.append(step)
         if len(seen) == 1:
             save(tmp_path, 6, 7)
-        check(self, step, layout)
+        return read(self, step, layout)
 
-    monkeypatch.setattr(Checkpoints, "_check", replace)
+    monkeypatch.setattr(Checkpoints, "_read", replace)
     checkpoints = Checkpoints(tmp_path, run="ours")
     step, state = checkpoints.restore_latest({"x": jnp.zeros(3, int)})
     assert (step, seen) == (7, [5, 7])

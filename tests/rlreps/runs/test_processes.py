@@ -13,6 +13,7 @@ import pytest
 
 from rlreps.app.main import main
 from rlreps.errors import InputError
+from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.processes import (
     ProcessesConfig,
     first_does,
@@ -182,9 +183,8 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, seeds, w
 
 
 def newest(run):
-    """The last step whose checkpoint is whole: older ones are deleted."""
-    steps = (run / "checkpoints").glob("*[0-9]")
-    return max((int(step.name) for step in steps), default=0)
+    """The last step whose checkpoint is whole."""
+    return Checkpoints(run / "checkpoints").latest_step() or 0
 
 
 @pytest.mark.integration

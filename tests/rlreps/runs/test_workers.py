@@ -115,7 +115,7 @@ def test_what_the_executor_loses_is_an_error_after_all_results_and_it_stays_open
 PARENT = """
 import os, pathlib, signal, sys, time
 from rlreps.app.main import _leave
-from rlreps.runs.machine import quieten_libraries
+from rlreps.runs.machine import quieten_resource_tracker
 from rlreps.runs.workers import local_pool, map_names
 
 ballast = bytes(1_000_000)
@@ -126,7 +126,7 @@ def work(name, ballast=ballast):
     time.sleep(600)
 
 {guard}
-    quieten_libraries()
+    quieten_resource_tracker()
     signal.signal(signal.SIGINT, _leave)
     with local_pool(2) as pool:
         list(map_names(work, ["a", "b"], pool))

@@ -8,6 +8,7 @@ import pytest
 
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs import metrics_log
+from rlreps.runs.checkpoints import Checkpoints
 from rlreps.training import loop
 from rlreps.training.loop import Program, run
 
@@ -70,13 +71,13 @@ def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(
     assert "last" not in result.history[0]
     assert result.history[-1]["last"] == 21.0
     assert result.history[-1]["sum"] == [sum(k**2 for k in range(22)) + part for part in (0, 1)]
-    assert sorted(int(e.name) for e in (tmp_path / "checkpoints").iterdir()) == [16, 22]
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [16, 22]
     # The first and the last are written, whatever they cost.
     for rule in ("_LEAST_SECONDS", "_REST"):
         with monkeypatch.context() as patch:
             patch.setattr(loop, rule, 1e9)
             finish(run_folder(tmp_path / rule), steps=22)
-        assert sorted(int(e.name) for e in (tmp_path / rule / "checkpoints").iterdir()) == [8, 22]
+        assert Checkpoints(tmp_path / rule / "checkpoints").steps() == [8, 22]
     # A longer run goes on to the next multiple of the interval.
     longer = Sums()
     finish(run_folder(tmp_path / "_REST"), longer, steps=28)
@@ -114,7 +115,7 @@ def test_what_a_diverged_run_leaves_behind_is_named_and_untouched(tmp_path, run_
     with pytest.raises(TrainingDivergedError, match="at 12; the checkpoint of step 8 is unt"):
         finish(folder, Sums(diverges_at=13))
     assert [record["step"] for record in folder.read_metrics()] == [0, 4, 8, 12]
-    assert [entry.name for entry in (tmp_path / "late" / "checkpoints").iterdir()] == ["8"]
+    assert Checkpoints(tmp_path / "late" / "checkpoints").steps() == [8]
 
 
 def test_metrics_that_do_not_reach_the_checkpoint_are_missed(tmp_path, run_folder, die_at):
