@@ -5,17 +5,16 @@ import inspect
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, cast, get_type_hints
-
-import tyro
+from typing import Annotated, Any, cast, get_type_hints
 
 from rlreps.app.job import Job, print_found, run_job
+from rlreps.app.options import POSITIONAL
 from rlreps.config import import_object, options
 from rlreps.errors import own_code, require
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices, devices_for_small_runs
 
-POSITIONAL = {"data", "features", "other", "paths", "run_folder", "runs", "store", "world"}
+_POSITIONAL = {"data", "features", "other", "paths", "run_folder", "runs", "store", "world"}
 """Parameters of commands that become positional arguments if they have no default."""
 
 
@@ -108,5 +107,4 @@ def _field(name: str, hint: Any, default: Any) -> tuple[str, Any, Any]:
     """Make the field of a parameter."""
     if default is not inspect.Parameter.empty:
         return name, hint, dataclasses.field(default=default)
-    argument: Any = tyro.conf.Positional
-    return name, argument[hint] if name in POSITIONAL else hint, dataclasses.field()
+    return name, Annotated[hint, POSITIONAL] if name in _POSITIONAL else hint, dataclasses.field()

@@ -4,6 +4,7 @@ A field is named by its option of ``rlreps train`` (``learning-rate``, ``method`
 name (``optimizer.learning_rate``), with ``-`` or ``_``.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -12,7 +13,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from rlreps.app.options import number_or_text
 from rlreps.config import as_json, from_json, options
 from rlreps.encoders import EVERY_ENCODER
 from rlreps.errors import InputError, require, require_choice
@@ -206,11 +206,18 @@ def _dashed(field: str) -> str:
     return field.replace("_", "-")
 
 
+def _number_or_text(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
 def _value(text: str, several: bool) -> FieldValue:
     """Read a value, or several numbers."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if several:
-        return tuple(map(number_or_text, text.split()))  # type: ignore[arg-type]
-    value = number_or_text(text)
+        return tuple(map(_number_or_text, text.split()))  # type: ignore[arg-type]
+    value = _number_or_text(text)
     return value.replace("-", "_") if isinstance(value, str) else value

@@ -7,14 +7,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
-from tyro.conf import UseAppendAction, arg
 
 from rlreps.app.job import Context, Printed
 from rlreps.app.jobs.train import CHOICES as CHOICES
 from rlreps.app.jobs.train import NAMES as NAMES
+from rlreps.app.options import Repeated
 from rlreps.config import as_json
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
@@ -177,7 +177,7 @@ class Sweep(StudyRun):
 
 def sweep(
     store: Path,
-    grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]],
+    grid: Repeated,
     config: TrainingConfig,
 ) -> Sweep:
     """Train at every point of a grid and gather one table; the same command resumes.

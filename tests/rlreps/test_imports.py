@@ -25,7 +25,7 @@ LEVELS = [
 ]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 MATHEMATICS = LEVELS[1] | LEVELS[2]
-MACHINERY = {"tyro", "rich", "matplotlib", "PIL"}
+MACHINERY = {"rich", "matplotlib", "PIL"}
 # Agents act in worlds; environments may be rolled out from sources upwards.
 LEVEL |= {"agents": 4, "envs": 2, "data": 2}
 # The command line lists experiments.

@@ -188,9 +188,7 @@ def test_a_name_that_libraries_read_as_another_is_refused(tmp_path, name):
 def test_no_empty_name_stands_for_the_working_folder(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments in (["--out", ""], ["--out="]):
-        assert refused("export", "run", *arguments) == (
-            "expected a value after --out, got an empty one"
-        )
+        assert refused("export", "run", *arguments) == "argument --out: expected a path, got ''"
     with pytest.raises(InputError, match="expected a path, got ''"):
         stores.create_or_resume("", shape=(2, 2), block_rows=1, settings={}, provenance={})
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import rlreps.app.main
 from rlreps.app.command_options import command_class
 from rlreps.app.commands import every_command
 from rlreps.app.main import parse_command
-from rlreps.app.options import _bare, _Parser
+from rlreps.app.options import Options
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
 from rlreps.losses import LargeBatch
@@ -48,49 +48,44 @@ def test_objectives_and_agents_have_discounts_of_their_own():
     assert (config.dqn.discount, config.auxiliary.objective.discount) == (0.9, 0.7)
 
 
-def parsers_of(command):
-    """Yield the parser of a command for its defaults and for each class that it offers."""
+def options_of(command):
+    """Yield the options of a command: the defaults, and those of each class that it offers."""
     home, _, leaf = every_command()[command][0].partition(":")
     module = importlib.import_module(f"rlreps.{home}")
     of_experiment = home == "app.experiments"
     cls = module.command_of(leaf) if of_experiment else command_class(getattr(module, leaf))
     parts = [getattr(module, part, {}) for part in ("CHOICES", "NAMES", "NEEDS")]
-    parser = _Parser([], *parts)
-    parser.form(cls)
-    yield parser
-    for flag, classes in parser.menus:
+    found = Options([], command, *parts)
+    found.add(cls)
+    yield found
+    for flag, classes in found.menus:
         for name in classes:
-            parser = _Parser([f"--{flag}", name], *parts)
-            parser.form(cls)
-            yield parser
-
-
-def wrong_values(hint):
-    wrong = {int: "2.5", float: "x1"}
-    kinds = {hint, *get_args(hint)} & {*wrong}
-    texts = [wrong[kind] for kind in kinds] + ["0x"] * (get_origin(hint) is Literal)
-    # A switch takes no value, and a list may be empty.
-    return ["1"] if _bare(hint) is bool else texts + [None] * (... not in get_args(hint))
+            found = Options([f"--{flag}", name], command, *parts)
+            found.add(cls)
+            yield found
 
 
 @pytest.mark.parametrize("command", every_command())
-def test_every_option_refuses_a_wrong_value_in_one_form(command, capsys):
-    seen = set()
-    for parser in parsers_of(command):
-        chosen = list(parser.arguments)
-        for flag, hint in parser.known.items():
-            if flag in ("-h", "--help") or (flag, str(hint)) in seen:
+def test_every_option_refuses_a_wrong_value_in_one_line(command, capsys):
+    wrong, seen = {int: "2.5", float: "x1"}, set()
+    for found in options_of(command):
+        chosen = [*found.arguments]
+        for flag, hint in found.flags.items():
+            kinds = {hint, *get_args(hint)}
+            texts = [wrong[kind] for kind in kinds & {*wrong}]
+            texts += ["0x"] * (get_origin(hint) is Literal) + ["1"] * (hint is bool)
+            if (flag, str(hint)) in seen or not flag.startswith("--"):
                 continue
             seen.add((flag, str(hint)))
-            for text in wrong_values(hint):
-                given = flag if text is None else f"{flag}={text}"
-                parser.arguments = [*chosen, given]
-                with pytest.raises(InputError, match=rf"^expected {flag} [^\[]*, got {text!r}$"):
-                    parser.check(command)
+            for text in texts:
+                found.arguments = [*chosen, f"{flag}={text}"]
+                said = rf"^argument {flag}[^:]*: (expected .*, got|ignored .*) '{text}'$"
+                with pytest.raises(InputError, match=said):
+                    found.parse()
     with pytest.raises(SystemExit) as ending:
-        rlreps.app.main.main([*command.split(), *(parser.arguments or ["--wrong"])])
+        rlreps.app.main.main([*command.split(), *(found.arguments or ["--wrong"])])
     assert ending.value.code == 2
-    assert capsys.readouterr().err.startswith("rlreps: error: expected ")
+    assert capsys.readouterr().err.startswith("rlreps: error: ")
 
 
 @pytest.mark.parametrize(
@@ -100,12 +95,13 @@ def test_every_option_refuses_a_wrong_value_in_one_form(command, capsys):
             "train store --out run --method explicit --leave-one-out",
             "got --leave-one-out; options of fourier_mlp: ",
         ),
-        ("train --out run", "expected STORE (required) to be a path, got None"),
-        ("train store", "expected --out (required) to be a path, got None"),
+        ("train --out run", "the following arguments are required: STORE"),
+        ("train store", "the following arguments are required: --out"),
+        ("train store --out=", "argument --out: expected a path, got ''"),
+        ("train store --out run --steps", "argument --steps: expected one argument"),
         ("train store more --out run", "expected no further arguments of rlreps train, got 'more'"),
         ("train store -x --out run", "expected an option of rlreps train, got -x"),
-        ("agent train --out run --goal 1 2", "--goal to be 3 numbers or None, got '1 2'"),
-        ("successor generate --repair=3", "expected --repair without a value, got '3'"),
+        ("agent train --out run --goal 1 2", "argument --goal: expected 3 arguments"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_in_one_line(arguments, message):
