@@ -14,7 +14,7 @@ from rlreps.numerics import require_unmasked
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import Sample
 from rlreps.study import sweep
-from rlreps.study.grid import as_text, flag_of
+from rlreps.study.grid import option_of
 from rlreps.study.monitor import find_monitors, read_monitors
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.training import TrainingResult
@@ -235,7 +235,7 @@ def _read_sweep(label: str, config: Stored, summary: Stored) -> list[FinalValues
     runs = []
     for point in summary["points"]:
         given = {**config["base"], **point}
-        place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in config["grid"])
+        place = ", ".join(f"{option_of(name)}={point[name]}" for name in config["grid"])
         d, seed = given["num_features"], given["seed"]
         method = point.get("method", config["base"]["objective"]["name"])
         found = {

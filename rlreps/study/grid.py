@@ -1,36 +1,25 @@
-"""The grid of a sweep: its fields, their values, and the configuration at each point.
+"""The grid of a sweep: options of ``rlreps train``, their values, and the configuration at a point.
 
-A field is named by its option of ``rlreps train`` (``learning-rate``, ``method``) or by its dotted
-name (``optimizer.learning_rate``), with ``-`` or ``_``.
+A field is an option (``learning-rate``, ``method``), with ``-`` or ``_``. A value is what the user
+writes after it: a number or words; ``none``, ``true`` and ``false`` stand for themselves.
 """
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from rlreps.config import as_json, from_json, options
-from rlreps.encoders import EVERY_ENCODER
-from rlreps.errors import InputError, require, require_choice
-from rlreps.losses import OBJECTIVES
-from rlreps.training import Optimizer
-from rlreps.training.config import METHODS, TrainingConfig
+from rlreps.app.jobs.train import CHOICES, NAMES
+from rlreps.app.options import Options
+from rlreps.errors import InputError, require
+from rlreps.training.config import TrainingConfig
 
 _MOST_POINTS = 10_000
 
-FieldValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
-
-_CHOICES: dict[str, tuple[str, dict[str, type]]] = {
-    "method": ("objective", OBJECTIVES),
-    "encoder": ("encoder", EVERY_ENCODER),
-}
-"""Field that names a class → (the configuration's part, name → class)."""
-
-_WORDS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
+FieldValue: TypeAlias = int | float | str
 
 
 class GridPoint(NamedTuple):
@@ -51,11 +40,11 @@ class SweepConfig:
 
     Attributes:
         base: Configuration that all points share; its values of swept fields do not matter.
-        grid: Swept field (``num_features``, ``method``, ``objective.kappa0``), at least one → its
-            values.
+        grid: Swept field (``num_features``, ``method``, ``kappa0``), at least one → its values.
 
     Raises:
-        InputError: For values that are repeated, out of range or invalid together.
+        InputError: For values that are repeated, out of range or invalid together, and for a field
+            that is no option of the method and the encoder at a point.
     """
 
     base: TrainingConfig
@@ -87,7 +76,7 @@ class SweepConfig:
             try:
                 points.append(GridPoint(values, with_fields(self.base, values)))
             except InputError as error:
-                place = ", ".join(f"{name}={as_text(value)}" for name, value in values.items())
+                place = ", ".join(f"{name}={value}" for name, value in values.items())
                 raise InputError(f"{error} (at the point {place})") from error
         return tuple(points)
 
@@ -95,129 +84,46 @@ class SweepConfig:
 def parse_grid(texts: Sequence[str]) -> dict[str, tuple[FieldValue, ...]]:
     """Read a grid from texts like ``num-features=5,10``.
 
-    Values are separated by commas, numbers within a value by spaces; ``none`` stands for None,
-    ``true`` and ``false`` for themselves.
+    Values are separated by commas, numbers within a value by spaces.
 
     Raises:
-        InputError: For a text without values, a field that is repeated, or an unknown field (the
-            message lists the known ones).
+        InputError: For a text without values, or a field that is repeated.
     """
-    known = sweepable_fields()
-    short = {_short(dotted): dotted for dotted in known}
     grid: dict[str, tuple[FieldValue, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
         field = name.strip().replace("-", "_")
-        field = short.get(field, field)
-        if field not in known:
-            names = [_dashed(each) for each in (*short, *known)]
-            close = difflib.get_close_matches(_dashed(field), names, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            listed = ", ".join(map(_dashed, known))
-            raise InputError(f"expected a field to sweep of {listed}, got {name.strip()!r}{hint}")
         require(field not in grid, "each field to be swept once", field)
-        grid[field] = tuple(_value(each.strip(), known[field]) for each in values.split(","))
+        grid[field] = tuple(_value(each.strip()) for each in values.split(","))
     return grid
 
 
 def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> TrainingConfig:
-    """Replace some fields of a configuration.
+    """Replace some fields of a configuration, as options of ``rlreps train`` would.
 
     If the method or the encoder changes, its options start from its own defaults.
-
-    Raises:
-        InputError: If values are invalid, alone or together, or belong to options that the method
-            or encoder does not have.
     """
-    stored = as_json(config)
-    for field, (part, classes) in _CHOICES.items():
-        if field in values:
-            name = str(values[field])
-            require_choice(field, name, [*classes])
-            if stored[part]["name"] != name:
-                stored[part] = {"name": name}
+    words = list[str]()
     for field, value in values.items():
-        part, _, inner = field.rpartition(".")
-        if field not in _CHOICES:
-            own = stored[part] if part else stored
-            # ``hidden`` is several numbers in some encoders and one number in others.
-            several = _has_several(METHODS.get(own.get("name"), TrainingConfig), inner)
-            if isinstance(value, tuple) and len(value) == 1 and not several:
-                (value,) = value
-            own[inner] = value
-    return from_json(TrainingConfig, stored, METHODS)
-
-
-def require_swept_once(config: TrainingConfig, grid: Iterable[str]) -> None:
-    """Raise an ``InputError`` if a swept field also has a value of its own in the base."""
-    given, plain = as_json(config), as_json(TrainingConfig())
-    own = {field: given[part]["name"] for field, (part, _) in _CHOICES.items()}
-    default = as_json(with_fields(TrainingConfig(), own))
-    for field in grid:
-        part, _, inner = field.rpartition(".")
-        if field in _CHOICES:
-            value, expected = own[field], plain[_CHOICES[field][0]]["name"]
+        name, text = option_of(field), str(value)
+        if text in ("true", "false"):
+            words.append(f"--{name}" if text == "true" else f"--no-{name}")
         else:
-            value, expected = (
-                (stored[part] if part else stored).get(inner) for stored in (given, default)
-            )
-        flag = f"--{flag_of(field)}"
-        require(value == expected, f"{flag} in the grid or as an option, not both", value)
+            words += [f"--{name}", *("None" if text == "none" else text).split()]
+    asked = Options(words, "rlreps train", CHOICES, NAMES, {})
+    build = asked.add(TrainingConfig, config)
+    changed: TrainingConfig = build(asked.parse())
+    return changed
 
 
-def flag_of(field: str) -> str:
-    """Return the option of ``rlreps train`` for a field, as readers know the field."""
-    return _dashed(_short(field))
-
-
-def as_text(value: FieldValue) -> str:
-    """Write a value as ``parse_grid`` reads it."""
-    if isinstance(value, tuple):
-        return " ".join(str(item) for item in value)
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-@functools.cache
-def sweepable_fields() -> Mapping[str, bool]:
-    """Map every field that can be swept to whether it has several numbers in any class."""
-    parts: dict[str, Iterable[type]] = {"optimizer": [Optimizer]}
-    parts |= {part: classes.values() for part, classes in _CHOICES.values()}
-    plain = [each.name for each in options(TrainingConfig) if each.name not in parts]
-    found = dict.fromkeys([*_CHOICES, *plain], False)
-    for part, classes in parts.items():
-        for cls in classes:
-            for each in options(cls):
-                name = f"{part}.{each.name}"
-                found[name] = found.get(name, False) or _has_several(cls, each.name)
-    return found
-
-
-def _has_several(cls: type, name: str) -> bool:
-    """Tell whether a field of a class has several numbers."""
-    return any(each.name == name and isinstance(each.default, tuple) for each in options(cls))
-
-
-def _short(field: str) -> str:
-    return "optimizer" if field == "optimizer.name" else field.rpartition(".")[2]
-
-
-def _dashed(field: str) -> str:
+def option_of(field: str) -> str:
+    """Return the option of ``rlreps train`` for a field, without dashes before it."""
     return field.replace("_", "-")
 
 
-def _number_or_text(text: str) -> int | float | str:
+def _value(text: str) -> FieldValue:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
-    return text
-
-
-def _value(text: str, several: bool) -> FieldValue:
-    """Read a value, or several numbers."""
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    if several:
-        return tuple(map(_number_or_text, text.split()))  # type: ignore[arg-type]
-    value = _number_or_text(text)
-    return value.replace("-", "_") if isinstance(value, str) else value
+    return text.replace("-", "_")

@@ -37,14 +37,7 @@ from rlreps.study import (
     Tabulated,
 )
 from rlreps.study.experiment import StudyRun
-from rlreps.study.grid import (
-    FieldValue,
-    SweepConfig,
-    as_text,
-    flag_of,
-    parse_grid,
-    require_swept_once,
-)
+from rlreps.study.grid import FieldValue, SweepConfig, option_of, parse_grid
 from rlreps.study.results import POSSIBLE
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import MatrixStore, open_store
@@ -162,14 +155,14 @@ class Sweep(StudyRun):
         grid = self.config.grid
         cells = [
             (
-                *(as_text(row[field]) for field in grid),
+                *(str(row[field]) for field in grid),
                 *(row["runs"], row["diverged"]),
                 *(measured(row, name, runs) for name, runs in _MEASURES.items()),
                 *(row["group"], row["seconds"]),
             )
             for row in summary["points"]
         ]
-        header = (*map(flag_of, grid), "runs", "diverged", "distance", "excess loss", "group")
+        header = (*map(option_of, grid), "runs", "diverged", "distance", "excess loss", "group")
         about = "with 95 % intervals over runs, or below five runs with each of them"
         yield Table((*header, "group's seconds"), cells, f"Every point of the grid, {about}")
         yield f"Report: {summary['report']}"
@@ -184,14 +177,12 @@ def sweep(
 
     Args:
         store: Folder of the store.
-        grid: A field and its values, such as num-features=5,10 or optimizer.learning-rate=1e-3,3e-4
-            (numbers within a value are separated by spaces, as in "hidden=64 64,512"); repeat the
-            option for each field.
+        grid: An option and its values, such as num-features=5,10 or learning-rate=1e-3,3e-4
+            (numbers within a value are separated by spaces, as in "hidden=64 64,512"); repeat it
+            for each option that is swept.
         config: The configuration that all points share.
     """
-    fields = parse_grid(grid)
-    require_swept_once(config, fields)
-    return sweep_over(SweepConfig(base=config, grid=fields), store)
+    return sweep_over(SweepConfig(base=config, grid=parse_grid(grid)), store)
 
 
 def sweep_over(config: SweepConfig, store: Path) -> Sweep:
@@ -212,16 +203,14 @@ def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
     values: Sequence[Any] = config.grid[field]
     numeric = _is_numeric(values)
     wide = numeric and min(values) > 0 and max(values) / min(values) >= 10.0
-    names = {} if numeric else {"x_ticks": {at: as_text(name) for at, name in enumerate(values)}}
+    names = {} if numeric else {"x_ticks": {at: str(name) for at, name in enumerate(values)}}
 
     def frame(run: Run[SweepConfig], group: Group, found: Mapping[str, Any]) -> Frame:
         """Give every run a row, with its place on the figure."""
         rows = []
         for member, measured in zip(group.members, found["members"], strict=True):
             given = config.points[member.point].values
-            others = [
-                f"{flag_of(name)} = {as_text(given[name])}" for name in given if name != field
-            ]
+            others = [f"{option_of(name)} = {given[name]}" for name in given if name != field]
             rows.append(
                 {
                     "point": member.point,
@@ -236,7 +225,7 @@ def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
 
     return Experiment(
         name=KIND,
-        title=f"Sweep over {', '.join(map(flag_of, config.grid))}",
+        title=f"Sweep over {', '.join(map(option_of, config.grid))}",
         paper="",
         presets={},
         load=lambda path: open_store(path or Path()),
@@ -258,7 +247,7 @@ def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
                 Curve(
                     name=KIND,
                     caption="Subspace distance after training at every point of the grid.",
-                    x=Axis("place", flag_of(field), log=wide, ticks=numeric),
+                    x=Axis("place", option_of(field), log=wide, ticks=numeric),
                     line="line",
                     rows=rows_of_points,
                     axes=names,
@@ -312,20 +301,20 @@ def rows_of_points(results: Results[SweepConfig]) -> TableRows:
     """Collect a row for each point of the grid, in the grid's order.
 
     Returns:
-        Rows of the swept fields' values (several numbers as text); ``runs`` and the number that
-        ``diverged``; means of the final ``subspace_distance`` and ``relative_excess_loss`` with
-        their 95 % intervals (None for one run, and for an excess without meaning);
-        ``subspace_distances`` and ``excess_losses`` of all runs; the ``group`` that trained them,
-        from 1, and the ``seconds`` that the group's runs took together.
+        Rows of the swept fields' values; ``runs`` and the number that ``diverged``; means of the
+        final ``subspace_distance`` and ``relative_excess_loss`` with their 95 % intervals (None for
+        one run, and for an excess without meaning); ``subspace_distances`` and ``excess_losses`` of
+        all runs; the ``group`` that trained them, from 1, and the ``seconds`` that the group's runs
+        took together.
     """
     rows = []
     for index, point in enumerate(results.config.points):
         part = results.frame.where(point=index)
         row: dict[str, Any] = {
-            field: as_text(value) if isinstance(value, tuple) else value
-            for field, value in point.values.items()
+            **point.values,
+            "runs": len(part),
+            "diverged": int(part["diverged"].sum()),
         }
-        row |= {"runs": len(part), "diverged": int(part["diverged"].sum())}
         for name, column in _MEASURES.items():
             values = part[name].tolist()
             # Zero distance to the best features leaves no excess to compare.
@@ -338,4 +327,4 @@ def rows_of_points(results: Results[SweepConfig]) -> TableRows:
 
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return not any(isinstance(value, str) for value in values)
