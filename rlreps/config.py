@@ -118,7 +118,7 @@ def configurable(cls: type[T]) -> type[T]:
 def checked(cls: type[T]) -> type[T]:
     """Make a dataclass check the values of its fields before its own ``__post_init__``.
 
-    A value must be of its field's type (see ``fits``) and pass the check that the field declares.
+    A value must be of its field's type and pass the check that the field declares.
     """
     hints = get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ def from_json(
             if len(known) == 1:
                 return from_json(known[0], found, classes)
         plain = tuple(found) if isinstance(found, list) else found
-        if not fits(plain, hints.get(name)):
+        if not _test_of(hints.get(name))(plain):
             expected = f"{name} of {cls.__name__} to be {described(hints[name])}"
             raise InputError(f"expected {expected}, got {plain!r}")
         return plain
@@ -274,17 +274,13 @@ def from_json(
         raise InputError(f"expected the fields of {cls.__name__}, got {error}") from error
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value is of a type: one of JSON's, a path, a dataclass or an ``abc.ABC``.
-
-    Other types accept everything. NumPy's numbers count as numbers. A float may also be an array of
-    numbers or a tracer, since a sweep varies it; a path may be a string.
-    """
-    return _test_of(hint)(value)
-
-
 def _test_of(hint: Any) -> Callable[[Any], bool]:
-    """Return the function that tells whether a value is of a type."""
+    """Return the function that tells whether a value is of a type.
+
+    Types are those of JSON, paths, dataclasses and ``abc.ABC``s; others accept everything. NumPy's
+    numbers count as numbers. A float may also be an array of numbers or a tracer, since a sweep
+    varies it; a path may be a string.
+    """
     if hint in _TESTS:  # Before classes: Path counts as a subclass of abc.ABC, by os.PathLike.
         return _TESTS[hint]
     origin, inner = get_origin(hint), get_args(hint)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from rlreps.errors import InputError, reason_of
+from rlreps.errors import InputError
 from rlreps.files import read_archive, write_archive
 from rlreps.runs.processes import first_does
 
@@ -30,7 +30,7 @@ class Checkpoints:
 
         Args:
             path: The folder.
-            run: Identifies the run; None reads the checkpoints of any run.
+            run: Identifies the run, if there can be several.
         """
         self.path = path.absolute()
         self._run = run
@@ -47,27 +47,18 @@ class Checkpoints:
         return sorted(int(file.stem) for file in self.path.glob("*.npz") if file.stem.isdecimal())
 
     def save(self, step: int, state: object) -> None:
-        """Save a pytree of arrays as the checkpoint of a step.
-
-        Raises:
-            InputError: If the disk refused it; the newest checkpoint is untouched.
-        """
+        """Save a pytree of arrays as the checkpoint of a step; an error leaves the others."""
         first_does(lambda: self._save(step, state))
 
     def _save(self, step: int, state: object) -> None:
         record = {"layout": _layout(state), "step": step, "run": self._run}
         leaves = jax.tree.leaves(state)
-        try:
-            for left in self.path.glob(".*.npz.*"):  # By a kill.
-                left.unlink()
-            arrays = {f"{index:06d}": np.asarray(leaf) for index, leaf in enumerate(leaves)}
-            write_archive(self._file(step), arrays, record)
-            for old in self._steps()[:-_KEPT]:
-                self._file(old).unlink()
-        except OSError as error:
-            raise InputError(
-                f"expected room for a checkpoint in {self.path}, got {reason_of(error)}"
-            ) from error
+        for left in self.path.glob(".*.npz.*"):  # By a kill.
+            left.unlink()
+        arrays = {f"{index:06d}": np.asarray(leaf) for index, leaf in enumerate(leaves)}
+        write_archive(self._file(step), arrays, record)
+        for old in self._steps()[:-_KEPT]:
+            self._file(old).unlink()
 
     def restore(self, step: int, template: State) -> State:
         """Load a step's checkpoint, bit for bit.
@@ -114,7 +105,7 @@ class Checkpoints:
         arrays, record = read_archive(file, f"{file}; delete this file to {remedy}")
         if record.get("step") != step:
             raise InputError(f"expected the step {step} in {file}, got {record.get('step')}")
-        if None not in (run := record.get("run"), self._run) and run != self._run:
+        if record.get("run") != self._run:
             raise InputError(
                 f"expected a checkpoint of this run in {file}, got the checkpoint of another "
                 "run; restore config.json if it was changed, or take a new folder"

@@ -130,26 +130,19 @@ class RunFolder:
                 start.
 
         Raises:
-            InputError: If the folder holds another run or other files, or cannot be made; nothing
-                is changed.
+            InputError: If the folder holds another run or other files; nothing is changed.
         """
 
         def write() -> None:
             existing = cls.find(path, kind=kind, config=config)
-            if existing is not None:
-                lines = existing._metrics_lines()
-                if lines and not lines[-1].endswith(b"\n"):
-                    # A kill cut the last line short: the next record would be appended to it.
-                    write_atomically(path / _METRICS, b"".join(lines[:-1]))
-            try:
-                if existing is None:
-                    path.mkdir(parents=True, exist_ok=True)
-                    described = {"kind": kind, "config": config, "provenance": provenance}
-                    _write_json(path / _CONFIG, {"format": FORMAT, **described})
-            except OSError as error:
-                raise InputError(
-                    f"expected a folder that can be written, got {error.strerror}: {path}"
-                ) from error
+            if existing is None:
+                described = {"kind": kind, "config": config, "provenance": provenance}
+                _write_json(path / _CONFIG, {"format": FORMAT, **described})
+                return
+            lines = existing._metrics_lines()
+            if lines and not lines[-1].endswith(b"\n"):
+                # A kill cut the last line short: the next record would be appended to it.
+                write_atomically(path / _METRICS, b"".join(lines[:-1]))
 
         first_does(write)
         return cls(path)

@@ -51,7 +51,7 @@ def test_a_run_decides_no_module_to_import_and_no_file_to_read(
     (tmp_path / "planted.py").write_text("raise SystemExit('this ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = as_json(AgentConfig(environment=environment))
-    beside = dict.fromkeys(("arena", "ground_truth", "start", "own"))
+    beside = dict.fromkeys(("arena", "ground_truth", "own"))
     RunFolder.create_or_resume(
         tmp_path / "run", kind="agent", config={**config, **beside}, provenance={}
     )

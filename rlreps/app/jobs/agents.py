@@ -77,11 +77,8 @@ KIND = "agent"
 METHODS: dict[str, type] = {**training_config.METHODS, **TASKS, **OBSERVATIONS}
 """Name → class, for everything that a stored configuration of agents can name."""
 
-_BESIDE_CONFIG = ("arena", "world_digest", "ground_truth", "start", "own", "prior")
-"""Parts of a run, besides its ``AgentConfig``, that decide its result.
-
-Runs of older versions have ``start``.
-"""
+_BESIDE_CONFIG = ("arena", "world_digest", "ground_truth", "own", "prior")
+"""Parts of a run, besides its ``AgentConfig``, that decide its result."""
 
 
 class CustomParts(NamedTuple):
