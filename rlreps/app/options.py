@@ -11,8 +11,6 @@ import difflib
 import functools
 import inspect
 import re
-import shutil
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import (
@@ -122,8 +120,8 @@ class Options:
             elif (inner := _dataclass_of(hint)) is not None:
                 builders[name] = self._add_inner(inner, hint, value, name)
             else:
-                shown = self.names.get(f"{cls.__name__}.{name}", name)
-                builders[name] = self._option(group, shown, hint, helps.get(name, ""), value)
+                flag = self._flag(cls, name)
+                builders[name] = self._option(group, flag, hint, helps.get(name, ""), value)
         return lambda given: cls(**{name: build(given) for name, build in builders.items()})
 
     def _add_inner(self, cls: type, hint: Any, default: Any, name: str) -> Callable[[Given], Any]:
@@ -148,36 +146,35 @@ class Options:
         words = [word for word in self.arguments if word not in ("-h", "--help")]
         name = vars(parser.parse_known_args(words)[0]).get(flag, next(iter(own), None))
         if name is None:
-            self._option(self.parser, choice.flag, names, "Has options of its own.", None)
+            self._option(self.parser, flag, names, "Has options of its own.", None)
             return lambda given: None
         cls, before = choice.classes[name], len(self.flags)
         build = self.add(cls, default if type(default) is cls else None, choice.flag)
         self.chosen[name] = [*self.flags][before:]
-        self._option(self.parser, choice.flag, names, "Its options are below.", name)
+        self._option(self.parser, flag, names, "Its options are below.", name)
         return build
 
     def _option(
-        self, group: Any, shown: str, hint: Any, about: str, default: Any
+        self, group: Any, flag: str, hint: Any, about: str, default: Any
     ) -> Callable[[Given], Any]:
         """Add an option or an argument; return the function that takes its value."""
         hint, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         more: dict[str, Any] = {}
-        name = shown.upper()
-        if POSITIONAL not in marks:
-            name = f"--{shown.replace('_', '-')}"
+        if flag == "--arena":
+            about += f" Names: {', '.join(ARENAS)}."
+        if POSITIONAL in marks:
+            name = flag[2:].upper()
+            default = () if _number_of(hint) == "*" else default
+        else:
+            name, about = flag, f"{about} {_told(default, about)}"
             more = {"dest": name, "required": default is dataclasses.MISSING}
-        elif _number_of(hint) == "*":
-            default = ()
+            more |= {} if hint is bool else {"metavar": _metavar(hint)}
         if hint is bool:
             more["action"] = "store_true" if SWITCH in marks else argparse.BooleanOptionalAction
         else:
             more["type"] = _reader(hint)
             more |= {"action": "append"} if REPEATED in marks else {"nargs": _number_of(hint)}
-            more |= {} if POSITIONAL in marks else {"metavar": _metavar(hint)}
-        if shown == "arena":
-            about += f" Names: {', '.join(ARENAS)}."
-        about = f"{about} {_told(default, about)}".strip().replace("%", "%%")
-        group.add_argument(name, help=about, **more)
+        group.add_argument(name, help=about.strip().replace("%", "%%"), **more)
         self.flags[name] = hint
 
         def value(given: Given) -> Any:
@@ -217,27 +214,17 @@ class Options:
 
     def _options_by_class(self) -> str:
         """List the options of every class that the user may choose, not only of the chosen one."""
-        width = max(60, shutil.get_terminal_size().columns)
-        text = ""
+        lines = []
         for flag, classes in self.menus:
-            text += f"options of each --{flag}; '--{flag} NAME --help' describes them:\n"
-            longest = max(map(len, classes))
+            lines += ["", f"options of each --{flag}; '--{flag} NAME --help' describes them:"]
             for name, cls in sorted(classes.items()):
-                shown = [
-                    self.names.get(f"{cls.__name__}.{field.name}", field.name)
-                    for field in options(cls)
-                ]
-                listed = ", ".join(f"--{option.replace('_', '-')}" for option in shown) or "none"
-                text += textwrap.fill(
-                    f"  {name:{longest}}  {listed}",
-                    width,
-                    subsequent_indent=" " * (longest + 4),
-                    break_on_hyphens=False,
-                    break_long_words=False,
-                )
-                text += "\n"
-            text += "\n"
-        return text.rstrip()
+                listed = ", ".join(self._flag(cls, field.name) for field in options(cls))
+                lines.append(f"  {name}: {listed or 'none'}")
+        return "\n".join(lines[1:])
+
+    def _flag(self, cls: type, field: str) -> str:
+        """Spell the option of a dataclass's field."""
+        return f"--{self.names.get(f'{cls.__name__}.{field}', field).replace('_', '-')}"
 
 
 def parse(
