@@ -164,17 +164,11 @@ class Frame:
             return {}
         if not names:
             return {(): self}
-        numbers = np.zeros(len(self), np.int64)
-        for name in names:
-            codes = _codes(self.columns[name])
-            numbers = _codes(numbers * (int(codes.max()) + 1) + codes)
-        order = np.argsort(numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        found = {}
-        for rows in np.split(order, cuts):
-            values = tuple(_plain(self.columns[name][rows[0]]) for name in names)
-            found[values] = self._rows(rows)
-        return found
+        found: dict[tuple[Any, ...], list[int]] = {}
+        columns = [self.columns[name].tolist() for name in names]
+        for row, values in enumerate(zip(*columns, strict=True)):
+            found.setdefault(values, []).append(row)
+        return {values: self._rows(rows) for values, rows in found.items()}
 
     def labelled(self, template: str) -> dict[str, "Frame"]:
         """Split the rows by a text such as "d = {d}"; a text without braces names a column."""
@@ -217,24 +211,18 @@ class Frame:
         Returns:
             Means over the rows of a unit and a place [units, p], NaN for none; units; places.
         """
-        codes = _codes(self.columns[unit])
-        units, rows = np.unique(codes, return_index=True)
-        along = np.zeros(len(self), np.int64) if x is None else self.columns[x]
-        if along.dtype == object:  # NumPy does not sort numbers beside words.
-            places = np.array(sorted({*along.tolist()}, key=_order), object)
-            numbers = {place: number for number, place in enumerate(places)}
-            at = np.array([numbers[each] for each in along], np.int64)
-        else:
-            places, at = np.unique(along, return_inverse=True)
-        shape = (len(units), len(places))
-        flat = codes * len(places) + at
+        given = self.columns[unit].tolist()
+        along = [0] * len(self) if x is None else self.columns[x].tolist()
+        units = {each: number for number, each in enumerate(dict.fromkeys(given))}
+        places = {each: number for number, each in enumerate(sorted({*along}, key=_order))}
+        pairs = zip(given, along, strict=True)
+        flat = [units[each] * len(places) + places[place] for each, place in pairs]
         values = np.asarray(self.columns[value], np.float64)
         counts = np.bincount(flat, minlength=len(units) * len(places))
         sums = np.bincount(flat, weights=values, minlength=len(units) * len(places))
         with np.errstate(invalid="ignore"):
             means = np.where(counts > 0, sums / counts, np.nan)
-        names = [_plain(each) for each in self.columns[unit][rows]]
-        return means.reshape(shape), names, [_plain(each) for each in places]
+        return means.reshape(len(units), len(places)), [*units], [*places]
 
     def _rows(self, chosen: Any) -> "Frame":
         return Frame({name: column[chosen] for name, column in self.columns.items()})
@@ -301,17 +289,6 @@ def _column(values: list[Any]) -> Column:
     column = np.empty(len(values), object)
     column[:] = values
     return column
-
-
-def _codes(column: Column) -> npt.NDArray[np.int64]:
-    """Number values in the order of first occurrence, [rows]."""
-    if column.dtype == object:
-        known: dict[Any, int] = {}
-        return np.array([known.setdefault(each, len(known)) for each in column], np.int64)
-    _, first, inverse = np.unique(column, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
-    return rank[inverse.ravel()]
 
 
 def _order(value: Any) -> tuple[bool, bool, Any]:
