@@ -47,14 +47,14 @@ def stores(tmp_path_factory):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("method", ["monte_carlo"])
-def test_cells_in_walls_hold_nothing_and_the_first_component_tells_the_rooms_apart(stores, method):
-    store, measure = open_estimates(stores(method)), MEASURES[method]
+def test_cells_in_walls_hold_nothing_and_the_first_component_tells_the_rooms_apart(stores):
+    path, measure = stores("monte_carlo"), MEASURES["monte_carlo"]
+    store = open_estimates(path)
     assert store.matrix.shape == (STATES, STATES)
     assert store.verify(measure.row_sum) == []
     inside = ", ".join(f"{row * BINS + 6}-{row * BINS + 8}" for row in range(BINS) if WALLS[row, 6])
     assert store.matrix.settings["wall_cells"] == inside
-    truth = load_ground_truth(stores(method), ExactSVD(rank=10))
+    truth = load_ground_truth(path, ExactSVD(rank=10))
     centres = Grid(BINS).centres()[~WALLS.ravel()].astype(np.float32)
     np.testing.assert_array_equal(truth.coordinates, centres)
     x = centres[:, 0]
