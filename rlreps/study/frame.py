@@ -1,6 +1,7 @@
 """Measurements in long form, from which figures, tables, files and verdicts are made."""
 
 import dataclasses
+import math
 import operator
 import string
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -165,7 +166,7 @@ class Frame:
         if not names:
             return {(): self}
         found: dict[tuple[Any, ...], list[int]] = {}
-        columns = [self.columns[name].tolist() for name in names]
+        columns = [_listed(self.columns[name]) for name in names]
         for row, values in enumerate(zip(*columns, strict=True)):
             found.setdefault(values, []).append(row)
         return {values: self._rows(rows) for values, rows in found.items()}
@@ -211,8 +212,8 @@ class Frame:
         Returns:
             Means over the rows of a unit and a place [units, p], NaN for none; units; places.
         """
-        given = self.columns[unit].tolist()
-        along = [0] * len(self) if x is None else self.columns[x].tolist()
+        given = _listed(self.columns[unit])
+        along = [0] * len(self) if x is None else _listed(self.columns[x])
         units = {each: number for number, each in enumerate(dict.fromkeys(given))}
         places = {each: number for number, each in enumerate(sorted({*along}, key=_order))}
         pairs = zip(given, along, strict=True)
@@ -289,6 +290,11 @@ def _column(values: list[Any]) -> Column:
     column = np.empty(len(values), object)
     column[:] = values
     return column
+
+
+def _listed(column: Column) -> list[Any]:
+    """List values with one NaN for all, which a dictionary finds again."""
+    return [math.nan if each != each else each for each in column.tolist()]
 
 
 def _order(value: Any) -> tuple[bool, bool, Any]:
