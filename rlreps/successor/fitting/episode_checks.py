@@ -12,9 +12,8 @@ from scipy.spatial.distance import cdist
 from rlreps.numerics import rows_equal
 from rlreps.successor.fitting.regressions import (
     FEWEST_TESTED_ROWS,
-    means_of_others,
+    predict,
     random_signs,
-    regress,
     share_left,
 )
 from rlreps.successor.fitting.resets import (
@@ -100,25 +99,21 @@ def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
     if len(rows) < FEWEST_TESTED_ROWS:
         return 0
     if are_indices(seen):
-        _, place = np.unique(seen, return_inverse=True)
-        values = random_signs(place, _COLUMNS, rng)
+        columns, values = seen, random_signs(seen, rng)
     else:
         scaled = few_coordinates(seen).astype(np.float64)
         scaled = scaled[:, scaled.std(axis=0) > 0.0]
         scaled = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
         waves = np.cos(scaled @ rng.normal(size=(scaled.shape[1], 2 * _COLUMNS)))
-        features = np.column_stack([np.ones(len(scaled)), scaled, waves])[rows]
+        columns = np.column_stack([np.ones(len(scaled)), scaled, waves])
         values = scaled[:, rng.permutation(scaled.shape[1])[:_COLUMNS]]
     variance = values.var(axis=0).sum()
 
     def told(steps: Iterable[int]) -> np.ndarray:
         """Return the share of the variance that rows explain of the rows ``steps`` later."""
         later = np.concatenate([values[rows + step] for step in steps], axis=1)
-        if are_indices(seen):
-            found = means_of_others(later, later.mean(axis=0), place[rows])
-        else:
-            weights, later = regress(features[::2], later[::2]), later[1::2]
-            found = features[1::2] @ weights
+        tested, found = predict(later, columns[rows])
+        later = later[tested]
         explained = later.var(axis=0) - np.square(later - found).mean(axis=0)
         return np.asarray(explained.reshape(-1, values.shape[1]).sum(axis=1) / variance)
 
@@ -152,12 +147,11 @@ def describe_ends(
         yield from _describe_kinds(states, ends, terminated)
 
 
-def describe_late_marks(seen: np.ndarray, ends: np.ndarray) -> str:
+def describe_late_marks(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
     """Say that ends [N] seem to mark first rows, if rows lead to the next row's observation.
 
-    The rows before them then jump, and they do not. ``seen`` are observations, [N] or [N + 1, ...].
+    The rows before them then jump, and they do not.
     """
-    states, ends = (seen[:-1], seen[1:]), ends[: len(seen) - 1]
     before = np.append(ends[1:], False) & ~ends
     others = ~(ends | before)
     if not jump(states, before, others) or jump(states, ends, others):

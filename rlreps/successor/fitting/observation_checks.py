@@ -8,8 +8,8 @@ from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.regressions import (
     FEWEST_TESTED_ROWS,
     MOST_TESTED_ROWS,
+    errors,
     interactions,
-    unexplained,
 )
 from rlreps.successor.fitting.transitions import Transitions
 
@@ -47,7 +47,7 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
     def left(used: np.ndarray) -> np.ndarray:
         """Return the share of the variance that coordinates ``used`` do not explain, [c]."""
         state = np.column_stack([np.ones(len(now)), now[:, used]])
-        return unexplained(interactions(taken, state), then)
+        return errors(then, interactions(taken, state))
 
     whole = left(np.ones(count, np.bool_))
     noise = whole > 1.0 - _PREDICTED

@@ -5,7 +5,7 @@ import pytest
 
 from rlreps.errors import FitWarning, recorded_warnings
 from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.reward_checks import _Regressions
+from rlreps.successor.fitting.reward_checks import _Rewards
 from rlreps.successor.fitting.transitions import Transitions
 
 
@@ -147,7 +147,7 @@ def test_a_row_does_not_predict_its_own_reward(length):
         rep = fit(data, num_features=2, discount=0.5)
         rep.task(data.next_observation, rng.normal(size=3_000))
     told = any("nothing measurable of the rewards" in each for each in said)
-    regressions = _Regressions.of(rep.solution, rng.normal(size=3_000))
+    regressions = _Rewards.of(rep.solution, rng.normal(size=3_000))
     assert told
     assert min(regressions.errors()) > 0.9
 
