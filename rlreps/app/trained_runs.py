@@ -208,7 +208,7 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
             raise InputError(f"expected a finished fit in {folder.path}, got an unfinished one")
         # None means that there were too few rows to hold some out.
         stored = summary["quality"]
-        quality = None if stored is None else Quality.of_json(stored)
+        quality = None if stored is None else from_json(Quality, stored)
         figures = {} if quality is None else dataclasses.asdict(quality)
         # The sums are kept for a figure only and are left out here.
         shown = {name: figures[name] for name in figures if name not in ("predicted", "realised")}

@@ -14,7 +14,7 @@ from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.app.options import Choice
 from rlreps.app.trained_runs import OBSERVATION
-from rlreps.config import checked, interval, positive
+from rlreps.config import checked, from_json, interval, positive
 from rlreps.encoders import EVERY_ENCODER, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import OBSERVATIONS, Observation
@@ -184,7 +184,7 @@ class FitData(Job[Mapping[str, Any]]):
     def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page:
         values, stored = found["singular_values"], found["quality"]
         lines = _describe_quality(stored)
-        quality = None if stored is None else Quality.of_json(stored)
+        quality = None if stored is None else from_json(Quality, stored)
         rows = [None] * len(values) if quality is None else list(quality.effective_rows)
         components = [
             (index, format_number(float(value)), "" if count is None else f"{count:,.0f}")
@@ -237,5 +237,5 @@ def _describe_fit(summary: Mapping[str, Any]) -> str:
 def _describe_quality(stored: Mapping[str, Any] | None) -> list[str]:
     if stored is None:
         return ["quality: unknown, there are too few transitions to hold some out"]
-    quality = Quality.of_json(stored)
+    quality = from_json(Quality, stored)
     return [*quality.lines(), *(f"warning: {line}" for line in quality.warnings())]

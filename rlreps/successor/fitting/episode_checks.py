@@ -33,8 +33,10 @@ _IN_ORDER = 0.5  # Rows are in order if at least this share of them goes on in t
 _IN_TURN = 0.8  # k environments take turns if more than this share goes on k rows later.
 _MOST_IN_TURN = 4_000  # Later rows are predicted from so many rows.
 _COLUMNS = 16  # So many coordinates, or random signs of indices, are predicted.
-_LEAST_TOLD = 0.1  # A row explains at least this share of the variance of the k-th row after it.
-_TOLD_BETWEEN = 0.25  # The share of the next row that it explains is smaller by this factor.
+_LEAST_EXPLAINED = (
+    0.1  # A row explains at least this share of the variance of the k-th row after it.
+)
+_BETWEEN = 0.25  # The share of the next row that it explains is smaller by this factor.
 _NEARLY = 0.9  # k is the least step at which a row explains this share of the most.
 
 # _count_starts: ends of episodes are not marked.
@@ -69,13 +71,13 @@ def describe_turns(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
 
     if len(rows) < FEWEST_COMPARED:
         return ""
-    told = ""
+    condition = ""
     if share(1) < _IN_ORDER:
         steps = range(2, _MOST_ENVIRONMENTS + 1)
         count = next((step for step in steps if share(step) > _IN_TURN), 0)
     else:  # Rows lead to the next row's observation if no others were recorded.
         count = _count_turns(before, ends)
-        told = (
+        condition = (
             f"a row tells the {count}-th row after it and not the next row: unless the world shows "
             f"{count} things in turn, "
         )
@@ -84,7 +86,7 @@ def describe_turns(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
     over = len(before) % count
     remedy = f"column.reshape(-1, {count}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
     return (
-        f"{told}rows of {count} environments take turns: give the rows of one after those of "
+        f"{condition}rows of {count} environments take turns: give the rows of one after those of "
         f"another, {remedy}" + (f", without the last {over} rows" if over else "")
     )
 
@@ -109,18 +111,18 @@ def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
         values = scaled[:, rng.permutation(scaled.shape[1])[:_COLUMNS]]
     variance = values.var(axis=0).sum()
 
-    def told(steps: Iterable[int]) -> np.ndarray:
+    def explained(steps: Iterable[int]) -> np.ndarray:
         """Return the share of the variance that rows explain of the rows ``steps`` later."""
         later = np.concatenate([values[rows + step] for step in steps], axis=1)
         tested, found = predict(later, columns[rows])
         later = later[tested]
-        explained = later.var(axis=0) - np.square(later - found).mean(axis=0)
-        return np.asarray(explained.reshape(-1, values.shape[1]).sum(axis=1) / variance)
+        less = later.var(axis=0) - np.square(later - found).mean(axis=0)
+        return np.asarray(less.reshape(-1, values.shape[1]).sum(axis=1) / variance)
 
-    if variance == 0.0 or (next_row := told([1])[0]) >= _TOLD_BETWEEN:
+    if variance == 0.0 or (next_row := explained([1])[0]) >= _BETWEEN:
         return 0  # No other row can tell so much more.
-    shares = told(range(2, _MOST_ENVIRONMENTS + 1))
-    if shares.max() < max(_LEAST_TOLD, next_row / _TOLD_BETWEEN):
+    shares = explained(range(2, _MOST_ENVIRONMENTS + 1))
+    if shares.max() < max(_LEAST_EXPLAINED, next_row / _BETWEEN):
         return 0
     return 2 + int(np.argmax(shares >= _NEARLY * shares.max()))
 

@@ -129,16 +129,16 @@ def measure_quality(split: Split, solution: LeastSquares, factors: Factors, seed
     if centre is None:
         centre = (predicted + errors).mean(axis=0)
     scale = max(float(np.square(cumulants(rows.next_observation)).mean()), 1e-12)
-    sums = Sums(predicted, errors, bounds, _starts(tested, gamma), centre, scale)
+    stretch = _starts(tested, gamma)
     variance = max(float(np.square(predicted + errors - centre).mean()), _SPREAD**2 * scale)
     squares = [np.square(judged.predict(r)[1]).mean() for r in (rows, few)]
     # Independent TD errors of variance v give sums of variance v Σ_j γ²ʲ.
     terms = float(np.mean((1.0 - gamma ** (2 * tested.steps_left)) / (1.0 - gamma**2)))
     judged_horizon = (1.0 - solution.discount) / (1.0 - gamma)
     return Quality(
-        **sums.measures(generator),
+        **compare_sums(predicted, errors, bounds, stretch, centre, scale, generator),
         discount=gamma,
-        horizon_share=judged_horizon if (sums.stretch >= 0).any() else 0.0,
+        horizon_share=judged_horizon if (stretch >= 0).any() else 0.0,
         overfit=float((squares[0] - squares[1]) * terms / variance),
         row_sum_error=None if data.terminated.any() else _row_sum_error(solution, rows),
         unvisited=None if data.num_states is None else _unvisited(data),
@@ -277,12 +277,10 @@ def _mean_sum(data: Transitions, cumulants: CumulantFunction, discount: float) -
     starts = _starts(data, discount) >= 0
     if not starts.any():
         return None
-    # The weight of a cumulant is the sum of its weights in the sums that contain it.
-    weights, running = np.empty(len(data)), 0.0
-    for row, (start, end) in enumerate(zip(starts.tolist(), data.ends.tolist(), strict=True)):
-        running += start
-        weights[row] = running
-        running = 0.0 if end else discount * running
+    # The weight of a cumulant is the sum of its weights in the sums that contain it, a sum backward
+    # in time, which ends with the first row of an episode.
+    begins = np.append(True, data.ends[:-1])
+    weights = discounted_sums(1.0 * starts[::-1, None], begins[::-1], discount)[::-1, 0]
     total = sum(
         weights[some] @ cumulants(data.next_observation[some]) for some in blocks_of(len(data))
     )
@@ -291,72 +289,67 @@ def _mean_sum(data: Transitions, cumulants: CumulantFunction, discount: float) -
     return np.asarray(total / (1.0 - np.where(ended, 0.0, discount**left)).sum())
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Sums:
-    """Predicted and realised sums of cumulants, from every row held out.
+def compare_sums(
+    predicted: np.ndarray,
+    errors: np.ndarray,
+    bounds: Mapping[str, np.ndarray],
+    stretch: np.ndarray,
+    centre: np.ndarray,
+    scale: float,
+    generator: np.random.Generator,
+) -> dict[str, Any]:
+    """Compute the measures of ``Quality`` that compare complete sums of cumulants.
 
-    Attributes:
-        predicted: Predicted sums, [n, k].
+    Args:
+        predicted: Predicted sums, from every row held out, [n, k].
         errors: Realised less predicted sums, [n, k].
         bounds: Squared errors that those of the fit should not exceed on average, by name, [n, k].
         stretch: As returned by ``_starts``; sums of different stretches count as independent, [n].
         centre: The constant prediction, [k].
         scale: Mean square of the cumulants.
+        generator: Chooses the sums that a figure shows.
     """
-
-    predicted: np.ndarray
-    errors: np.ndarray
-    bounds: Mapping[str, np.ndarray]
-    stretch: np.ndarray
-    centre: np.ndarray
-    scale: float
-
-    def measures(self, generator: np.random.Generator) -> dict[str, Any]:
-        """Compute the measures of ``Quality`` that compare complete sums.
-
-        The generator chooses the sums that a figure shows.
-        """
-        starts = np.flatnonzero(self.stretch >= 0)
-        if len(starts) == 0:
-            figures = dict.fromkeys(("r_squared", "attainable", "missed", "worse"))
-            return {"starts": 0, **figures, "predicted": (), "realised": ()}
-        predicted, errors = self.predicted[starts], self.errors[starts]
-        realised, stretch = predicted + errors, self.stretch[starts]
-        constant = np.square(realised - self.centre).mean(axis=1)
-        # One variance for all cumulants, since one of them may be (nearly) constant.
-        variance = float(constant.mean())
-        varied = variance > _SPREAD**2 * self.scale
-        if not varied:
-            variance = max(float(np.square(realised).mean()), 1e-12)
-        # From here on, squared errors are shares of this variance.
-        constant, lost = constant / variance, np.square(errors).mean(axis=1) / variance
-        least = {name: each[starts].mean(axis=1) / variance for name, each in self.bounds.items()}
-        smallest = min(least.values(), key=np.mean)
-        attainable = float(1.0 - smallest.mean())
-        # About their own mean, the sums of few records vary less.
-        own = float(realised.var(axis=0).mean()) / variance - float(smallest.mean())
-        if 0.0 < own < attainable:
-            attainable = own
-        predictable = max(0.0, _least_mean(constant - smallest, stretch))
-        if attainable < 0.0 and _least_mean(smallest - constant, stretch) <= 0.0:
-            attainable = 0.0  # By chance, the sums vary less than their noise.
-        if varied:
-            least["constant"] = constant
-        excess = {name: _least_mean(lost - each, stretch) for name, each in least.items()}
-        some = [generator.integers(size, size=_POINTS) for size in predicted.shape]
-        shown = {
-            name: tuple(((sums - self.centre) / math.sqrt(variance))[*some].round(3).tolist())
-            for name, sums in (("predicted", predicted), ("realised", realised))
-        }
-        return {
-            "starts": len(starts),
-            "r_squared": float(1.0 - lost.mean()) if varied else None,
-            "attainable": attainable if varied else None,
-            "predictable": predictable if varied else 0.0,
-            "missed": max(0.0, *excess.values()),
-            "worse": max(0.0, excess.get("constant", 0.0) - _NEGLIGIBLE),
-            **shown,
-        }
+    starts = np.flatnonzero(stretch >= 0)
+    if len(starts) == 0:
+        figures = dict.fromkeys(("r_squared", "attainable", "missed", "worse"))
+        return {"starts": 0, **figures, "predictable": 0.0, "predicted": (), "realised": ()}
+    predicted, errors, stretch = predicted[starts], errors[starts], stretch[starts]
+    realised = predicted + errors
+    constant = np.square(realised - centre).mean(axis=1)
+    # One variance for all cumulants, since one of them may be (nearly) constant.
+    variance = float(constant.mean())
+    varied = variance > _SPREAD**2 * scale
+    if not varied:
+        variance = max(float(np.square(realised).mean()), 1e-12)
+    # From here on, squared errors are shares of this variance.
+    constant, lost = constant / variance, np.square(errors).mean(axis=1) / variance
+    least = {name: each[starts].mean(axis=1) / variance for name, each in bounds.items()}
+    smallest = min(least.values(), key=np.mean)
+    attainable = float(1.0 - smallest.mean())
+    # About their own mean, the sums of few records vary less.
+    own = float(realised.var(axis=0).mean()) / variance - float(smallest.mean())
+    if 0.0 < own < attainable:
+        attainable = own
+    predictable = max(0.0, _least_mean(constant - smallest, stretch))
+    if attainable < 0.0 and _least_mean(smallest - constant, stretch) <= 0.0:
+        attainable = 0.0  # By chance, the sums vary less than their noise.
+    if varied:
+        least["constant"] = constant
+    excess = {name: _least_mean(lost - each, stretch) for name, each in least.items()}
+    some = [generator.integers(size, size=_POINTS) for size in predicted.shape]
+    shown = {
+        name: tuple(((sums - centre) / math.sqrt(variance))[*some].round(3).tolist())
+        for name, sums in (("predicted", predicted), ("realised", realised))
+    }
+    return {
+        "starts": len(starts),
+        "r_squared": float(1.0 - lost.mean()) if varied else None,
+        "attainable": attainable if varied else None,
+        "predictable": predictable if varied else 0.0,
+        "missed": max(0.0, *excess.values()),
+        "worse": max(0.0, excess.get("constant", 0.0) - _NEGLIGIBLE),
+        **shown,
+    }
 
 
 def _least_mean(values: np.ndarray, stretch: np.ndarray) -> float:

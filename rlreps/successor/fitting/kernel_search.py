@@ -18,8 +18,13 @@ from rlreps.successor.fitting.basis import FourierBasis, standardised, whitened
 from rlreps.successor.fitting.config import FitConfig, LeastSquaresFit
 from rlreps.successor.fitting.held_out import Split, squared_error
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
-from rlreps.successor.fitting.observation_checks import describe_noise, noise_coordinates
-from rlreps.successor.fitting.regressions import MOST_TESTED_ROWS, share_left
+from rlreps.successor.fitting.regressions import (
+    FEWEST_TESTED_ROWS,
+    MOST_TESTED_ROWS,
+    errors,
+    interactions,
+    share_left,
+)
 from rlreps.successor.fitting.transitions import Transitions
 
 _WIDTHS = (1.0, 0.5, 0.25)
@@ -30,6 +35,9 @@ _MOST_COMPARED_FEATURES = 300
 """Largest number of features in which kernels are compared."""
 _TOLERANCE = 1.1
 """A candidate is good if its error is at most this multiple of the least error."""
+_MOST_COLUMNS = 2_000  # With more numbers of state and action together, noise is not sought.
+_PREDICTED = 0.1  # State and action explain less than this share of the variance of noise.
+_USEFUL = 0.02  # Noise is kept if another coordinate's error is larger by this share without it.
 
 
 def search_kernel(
@@ -63,7 +71,11 @@ def search_kernel(
     flat = data.observation.reshape(len(data), -1)
     noise = noise_coordinates(data, actions, seed)
     if noise:
-        warn_user(describe_noise(noise))
+        shown = ", ".join(map(str, noise[:8])) + (", ..." if len(noise) > 8 else "")
+        warn_user(
+            f"{len(noise)} coordinates of the observations are noise, which no state or action "
+            f"predicts, and are left out: {shown}; do not let rewards depend on them"
+        )
     used = ~np.isin(np.arange(flat.shape[1]), noise)
     along = {"coordinates": standardised, "principal": whitened}
     names = list(along) if method.axes is None else [method.axes]
@@ -150,3 +162,39 @@ def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> floa
     taken = solution.actions.weights(other.action)
     found = solution.valued(weights, other.observation, taken)
     return float(share_left(changes(other), found, changes(solution.rows)).mean())
+
+
+def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tuple[int, ...]:
+    """Return the coordinates of observations [N, ...] that are noise.
+
+    A coordinate is noise if state and action explain less than a tenth of the variance of its next
+    value, by linear regression on [1, s] ⊗ b(a) tested on other rows, and if leaving it out does
+    not predict any other coordinate worse by more than 2 %. The seed decides the rows.
+    """
+    count = int(np.prod(data.observation.shape[1:], dtype=int))
+    if count == 1 or len(data) < FEWEST_TESTED_ROWS or actions.size * (count + 1) > _MOST_COLUMNS:
+        return ()
+    few = np.random.default_rng(seed).permutation(len(data))[: 2 * MOST_TESTED_ROWS]
+    now, then = (
+        _standard(states[few].reshape(len(few), -1))
+        for states in (data.observation, data.next_observation)
+    )
+    taken = actions.weights(data.action[few])
+
+    def left(used: np.ndarray) -> np.ndarray:
+        """Return the share of the variance that coordinates ``used`` do not explain, [c]."""
+        state = np.column_stack([np.ones(len(now)), now[:, used]])
+        return errors(then, interactions(taken, state))
+
+    whole = left(np.ones(count, np.bool_))
+    noise = whole > 1.0 - _PREDICTED
+    if not noise.any() or noise.all():
+        return ()
+    worse = left(~noise) > (1.0 + _USEFUL) * whole
+    return () if worse[~noise].any() else tuple(np.flatnonzero(noise).tolist())
+
+
+def _standard(states: np.ndarray) -> np.ndarray:
+    deviation = states.std(axis=0, dtype=np.float64)
+    centred = states - states.mean(axis=0, dtype=np.float64)
+    return np.asarray(centred / np.where(deviation > 0.0, deviation, 1.0))

@@ -5,7 +5,7 @@ import functools
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -255,20 +255,22 @@ class Improvement:
         horizon = 1.0 / (1.0 - solution.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
-        data = (
-            [jnp.asarray(each.solution.features(rows.observation)) for each in members],
-            [jnp.asarray(each.solution.features(reached)) for each in members],
-            jnp.asarray(solution.taken),
-            jnp.asarray(solution.of_rows(rewards), jnp.float32),
-            jnp.asarray(solution.discounts * solution.started(reached), jnp.float32),
-            jnp.asarray(self.candidates.weights),
-            self.supported(reached, limited),
-            jnp.asarray(solution.places),
-            [each._left_out(rewards) for each in members],
+        data = _Rows(
+            features=[jnp.asarray(each.solution.features(rows.observation)) for each in members],
+            following=[jnp.asarray(each.solution.features(reached)) for each in members],
+            taken=jnp.asarray(solution.taken),
+            rewards=jnp.asarray(solution.of_rows(rewards), jnp.float32),
+            discounts=jnp.asarray(solution.discounts * solution.started(reached), jnp.float32),
+            candidates=jnp.asarray(self.candidates.weights),
+            supported=self.supported(reached, limited),
+            products=jnp.asarray(solution.places),
+            left_out=[each._left_out(rewards) for each in members],
+            low=low,
+            high=high,
         )
         for ridge in _RIDGES:
             roots = [each.root(ridge) for each in members]
-            weights, most = _rounds(rounds, f"ridge {ridge:g}", roots, *data, low, high)
+            weights, most = _rounds(rounds, f"ridge {ridge:g}", roots, data)
             if float(most) <= _DIVERGED * max(-low, high):
                 break
         else:
@@ -323,16 +325,45 @@ class Improvement:
         return self._last[1]
 
 
-def _rounds(rounds: int, note: str, *data: Any) -> tuple[list[Array], Array]:
+class _Rows(NamedTuple):
+    """The rows of fitted Q iteration, with a list entry for each draw of features.
+
+    Attributes:
+        features: φ(s), [N, p] each.
+        following: φ(s'), [N, p] each.
+        taken: Features b of the actions, [N, m_b].
+        rewards: r, [N].
+        discounts: γ, or 0 where nothing follows, [N].
+        candidates: Features b of the parts of actions, [g, c, m_b].
+        supported: Parts that the maximum over actions in s' takes, [N, g, c]; None is all.
+        products: Places of the features ψ in b ⊗ φ, [q].
+        left_out: What rewards of rows left out add to Σ ψ(s, a) r, [q, 1] each.
+        low: Smallest possible value of a state.
+        high: Largest possible value.
+    """
+
+    features: list[Array]
+    following: list[Array]
+    taken: Array
+    rewards: Array
+    discounts: Array
+    candidates: Array
+    supported: Any
+    products: Array
+    left_out: list[Array]
+    low: float
+    high: float
+
+
+def _rounds(rounds: int, note: str, roots: list[Array], data: _Rows) -> tuple[list[Array], Array]:
     """Run fitted Q iteration; return each regression's weights [m_b, p] and the largest |value|.
 
     Few rounds run at a time, since Ctrl-C cannot interrupt a compiled program.
     """
-    _, features, _, taken, rewards, _, candidates, *_ = data
     carry: Any = (
         0,
-        [jnp.zeros((taken.shape[1], own.shape[1])) for own in features],
-        jnp.full((len(rewards), len(candidates)), -1, jnp.argmax(rewards).dtype),
+        [jnp.zeros((data.taken.shape[1], own.shape[1])) for own in data.features],
+        jnp.full((len(data.rewards), len(data.candidates)), -1, jnp.argmax(data.rewards).dtype),
         0,
         jnp.zeros(()),
     )
@@ -340,7 +371,7 @@ def _rounds(rounds: int, note: str, *data: Any) -> tuple[list[Array], Array]:
     with progress_bar("fitted Q iteration", total=rounds, unit="rounds", after=2.0) as advance:
         while done < rounds and int(carry[3]) < _STABLE:
             started, before = time.monotonic(), done
-            carry = _fitted_q(carry, min(rounds, done + many), *data)
+            carry = _fitted_q(carry, min(rounds, done + many), roots, data)
             done = int(carry[0])
             advance(done - before, note)
             if time.monotonic() - started < 0.2:
@@ -349,47 +380,34 @@ def _rounds(rounds: int, note: str, *data: Any) -> tuple[list[Array], Array]:
 
 
 @jit
-def _fitted_q(
-    carry: Any,
-    rounds: int,
-    roots: list[Array],
-    features: list[Array],
-    following: list[Array],
-    taken: Array,
-    rewards: Array,
-    discounts: Array,
-    candidates: Array,
-    supported: Array | None,
-    products: Array,
-    left_out: list[Array],
-    low: float,
-    high: float,
-) -> Any:
+def _fitted_q(carry: Any, rounds: int, roots: list[Array], data: _Rows) -> Any:
     """Run fitted Q iteration until this many rounds are done."""
 
     def step(carry: Any) -> Any:
         count, weights, latest, stable, _ = carry
         each = [
             matmul(matmul(reached, own.T), parts.T)
-            for reached, own in zip(following, weights, strict=True)
+            for reached, own in zip(data.following, weights, strict=True)
         ]
-        values = jnp.min(jnp.stack(each), axis=0).reshape(-1, *candidates.shape[:2])
-        if supported is not None:
-            values = jnp.where(supported, values, -jnp.inf)
+        values = jnp.min(jnp.stack(each), axis=0).reshape(-1, *data.candidates.shape[:2])
+        if data.supported is not None:
+            values = jnp.where(data.supported, values, -jnp.inf)
         greedy, best = jnp.argmax(values, axis=2), jnp.sum(jnp.max(values, axis=2), axis=1)
-        targets = rewards + discounts * jnp.clip(best, low, high)
+        targets = data.rewards + data.discounts * jnp.clip(best, data.low, data.high)
         moments = [
-            matmul((taken * targets[:, None]).T, own).reshape(-1, 1)[products] + more
-            for own, more in zip(features, left_out, strict=True)
+            matmul((data.taken * targets[:, None]).T, own).reshape(-1, 1)[data.products] + more
+            for own, more in zip(data.features, data.left_out, strict=True)
         ]
         weights = [
-            zero.at[products].set(matmul(root.T, matmul(root, moment))).reshape(taken.shape[1], -1)
+            zero.at[data.products]
+            .set(matmul(root.T, matmul(root, moment)))
+            .reshape(data.taken.shape[1], -1)
             for root, moment, zero in zip(roots, moments, zeros, strict=True)
         ]
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
         stable = jnp.where(changed < 1e-3, stable + 1, 0)
         return count + 1, weights, greedy, stable, jnp.max(jnp.abs(best))
 
-    parts = candidates.reshape(-1, taken.shape[1])
-    zeros = [jnp.zeros((taken.shape[1] * own.shape[1], 1)) for own in features]
+    parts = data.candidates.reshape(-1, data.taken.shape[1])
+    zeros = [jnp.zeros((data.taken.shape[1] * own.shape[1], 1)) for own in data.features]
     return lax.while_loop(lambda carry: (carry[0] < rounds) & (carry[3] < _STABLE), step, carry)

@@ -9,12 +9,11 @@ compare returns: ``overfit`` and ``row_sum_error`` compare equations, ``unvisite
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from rlreps.config import checked, from_json
+from rlreps.config import checked
 
 _MISSED = 0.25  # Share of the predictable variance; errors are then half the values' deviation.
 _LEAST_PREDICTABLE = 0.2  # If the predictable share is smaller, _MISSED is relative to this share.
@@ -44,7 +43,6 @@ _BEYOND_NOISE = (
     "observations that do not matter"
 )
 _TOO_FEW = "of too few returns to tell; try more episodes, or a smaller discount"
-_RENAMED = {"horizon": "horizon_share", "row_sums": "row_sum_error", "untried": "unvisited"}
 _FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 
 
@@ -95,12 +93,7 @@ class Quality:
     effective_rows: tuple[float, ...]
     predicted: tuple[float, ...]
     realised: tuple[float, ...]
-    predictable: float = 0.0
-
-    @classmethod
-    def of_json(cls, stored: Mapping[str, Any]) -> "Quality":
-        """Read the measures of a summary; earlier versions named some otherwise."""
-        return from_json(cls, {_RENAMED.get(name, name): value for name, value in stored.items()})
+    predictable: float
 
     def lines(self) -> list[str]:
         """Describe the measures, one per line."""

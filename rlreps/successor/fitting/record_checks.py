@@ -112,11 +112,13 @@ class _Neighbours:
     @functools.cached_property
     def target(self) -> np.ndarray:
         """What is predicted of the next observation, [n, k]."""
-        if not self.columns.vectors:
-            return random_signs(self.reached, self.generator)
-        moved = self.columns.coordinates(self.reached) - self.columns.coordinates(self.now)
-        moves = moved.std(axis=0) > _STILL
-        return moved[:, moves] if moves.any() else np.zeros((len(moved), 1))
+        if self.columns.vectors:
+            moved = self.columns.coordinates(self.reached) - self.columns.coordinates(self.now)
+            moves = moved.std(axis=0) > _STILL
+            found = moved[:, moves]
+        else:
+            found = random_signs(self.reached, self.generator)
+        return found if found.size else np.zeros((len(found), 1))
 
     def action(self, step: int = 0) -> np.ndarray:
         """Return the actions of the rows ``step`` rows later."""

@@ -109,6 +109,8 @@ def regress(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def errors(targets: np.ndarray, *columns: np.ndarray) -> np.ndarray:
     """Return the shares of the variance of targets [n, k] that predictions leave, [k]."""
+    if targets.size == 0:
+        return np.zeros(0)
     rows, found = predict(targets, *columns)
     return share_left(targets[rows], found, targets)
 

@@ -90,8 +90,6 @@ def _actions_matter(reached: np.ndarray, action: np.ndarray) -> bool:
     indices = are_indices(reached)
     values = random_signs(reached, rng) if indices else few_coordinates(reached).astype(np.float64)
     values = values[:, np.ptp(values, axis=0) > 0.0]
-    if values.size == 0:
-        return False
     if action.dtype.kind == "f":
         column = np.column_stack([np.ones(len(action)), action.reshape(len(action), -1)])
     else:

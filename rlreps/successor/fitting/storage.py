@@ -13,7 +13,7 @@ from rlreps.errors import InputError, require
 from rlreps.files import read_archive, write_archive
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour
+from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour, counted_or
 from rlreps.successor.fitting.config import (
     FIT_METHODS,
     FitConfig,
@@ -36,8 +36,7 @@ def write(
     if solution.chosen is not None:
         arrays["chosen"] = solution.chosen
     if isinstance(solution.behaviour, EstimatedBehaviour):
-        on_basis = solution.behaviour.basis == solution.basis
-        arrays["behaviour" if on_basis else "counted_behaviour"] = solution.behaviour.weights
+        arrays["behaviour"] = solution.behaviour.weights
     basis = solution.basis
     if isinstance(basis, NetworkBasis):
         arrays |= basis.arrays()
@@ -82,11 +81,8 @@ def read(
     else:
         basis = FourierBasis(*(arrays[f.name] for f in dataclasses.fields(FourierBasis)))
     policy: Behaviour
-    if behaviour is None and "counted_behaviour" in arrays:
-        weights = arrays["counted_behaviour"]
-        policy = EstimatedBehaviour(UnitVectors(len(weights)), weights, observed.num_actions)
-    elif behaviour is None:
-        policy = EstimatedBehaviour(basis, arrays["behaviour"], observed.num_actions)
+    if behaviour is None:
+        policy = EstimatedBehaviour(counted_or(basis), arrays["behaviour"], observed.num_actions)
     else:
         assert observed.num_actions is not None  # ``Fit.check`` refuses a function for a box.
         policy = GivenBehaviour(behaviour, observed.num_actions)
@@ -106,7 +102,7 @@ def read(
         "solution": solution,
         "factors": Factors(*(arrays[name] for name in Factors._fields)),
         "description": folder.config,
-        "quality": None if quality is None else Quality.of_json(quality),
+        "quality": None if quality is None else from_json(Quality, quality),
     }
 
 

@@ -15,7 +15,7 @@ from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.factors import Factors, decompose
 from rlreps.successor.fitting.held_out import (
     Split,
-    Sums,
+    compare_sums,
     discounted_sums,
     measure_quality,
     random_cumulants,
@@ -191,7 +191,7 @@ def test_the_interval_of_the_excess_is_student_s_over_stretches(sizes):
     stretch = np.repeat(np.arange(len(sizes)), 40)
     centre = np.array([0.5, 0.0, -0.5])
     bounds = {"noise": np.zeros_like(values)}
-    found = Sums(values, offsets, bounds, stretch, centre, 1.0).measures(rng)
+    found = compare_sums(values, offsets, bounds, stretch, centre, 1.0, rng)
     means = np.array(sizes) / np.square(values + offsets - centre).mean()
     freedom, error = len(sizes) - 1, scipy.stats.sem(means)
     low, _ = scipy.stats.t.interval(0.95, freedom, means.mean(), error)
@@ -219,7 +219,7 @@ def test_stretches_of_one_start_do_not_narrow_the_interval_of_the_excess():
         squares = rng.uniform(0.5, 1.5, size=4)[stretch, None]
         offsets = np.sqrt(squares) * rng.choice([-1.0, 1.0], size=zero.shape)
         # The mean square is 1 in the long run, and the noise explains all of it.
-        found = Sums(zero, offsets, {"noise": zero + 1.0}, stretch, zero[0], 1.0).measures(rng)
+        found = compare_sums(zero, offsets, {"noise": zero + 1.0}, stretch, zero[0], 1.0, rng)
         alarms += found["missed"] > 0.0
     assert alarms <= 24  # 2.5 % and a little for a distribution that is not normal.
 
@@ -229,7 +229,7 @@ def test_noise_exceeds_the_variance_of_sums_only_beyond_chance(stretches, expect
     rng, stretch = np.random.default_rng(0), np.repeat(np.arange(stretches), 40)
     offsets = np.sqrt(np.where(stretch % 2, 0.5, 0.9))[:, None] * np.ones(2)
     zero = np.zeros_like(offsets)
-    found = Sums(zero, offsets, {"noise": zero + 1.0}, stretch, zero[0], 1.0).measures(rng)
+    found = compare_sums(zero, offsets, {"noise": zero + 1.0}, stretch, zero[0], 1.0, rng)
     assert found["attainable"] == pytest.approx(expected)
 
 

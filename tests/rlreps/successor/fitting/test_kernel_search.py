@@ -9,9 +9,8 @@ from rlreps.errors import FitWarning
 from rlreps.successor import fit
 from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.basis import FourierBasis, standardised, whitened
-from rlreps.successor.fitting.kernel_search import change_error
+from rlreps.successor.fitting.kernel_search import change_error, noise_coordinates
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
-from rlreps.successor.fitting.observation_checks import noise_coordinates
 from rlreps.successor.fitting.transitions import as_transitions
 
 

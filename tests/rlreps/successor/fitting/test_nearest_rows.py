@@ -3,13 +3,14 @@ import functools
 import numpy as np
 import pytest
 
-from rlreps.errors import FitWarning
-from rlreps.successor import Transitions, fit
+from rlreps.errors import recorded_warnings
+from rlreps.successor import fit
 from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.basis import FourierBasis
 from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.nearest_rows import NearestRows
 from rlreps.successor.fitting.policy_improvement import ActionValues, Improvement
+from rlreps.successor.fitting.transitions import as_transitions
 
 REWARDS = np.array([0.3, -1.0, 0.2, 0.0, 0.5, 2.0, -0.4, 1.0])
 """Reward of arriving at each place of a line; its right end ends episodes."""
@@ -144,48 +145,22 @@ def test_images_become_those_of_the_nearest_row():
     np.testing.assert_allclose(found, known[nearest.starts.ravel()])
 
 
-@pytest.mark.parametrize(("spread", "share"), [(0.0, 0.07), (0.0, 0.04), (40.0, 0.8)])
-def test_one_improvement_replaces_only_what_is_surely_worse(line, spread, share, monkeypatch):
+REPLACED = "one improvement is better than fitted Q iteration and"
+
+
+@pytest.mark.parametrize(
+    ("sign", "constant", "said"),
+    [(-1.0, 0.0, REPLACED), (1.0, 0.0, None), (1.0, 20.0, "not credible: their mean is 2")],
+)
+def test_near_rows_judge_values_of_fitted_q_iteration(line, sign, constant, said, monkeypatch):
     rewards = REWARDS[line.recorded.next_observation[:, 0].astype(int)]
     improved = Improvement(line)
     one = improved.of_weights(line.values(rewards[:, None])[:, :, 0], 0.0)
-    fitted = ActionValues(one.parts, one.actions, 0.0)
+    fitted = ActionValues([(line, sign * one.parts[0][1])], one.actions, constant)
     monkeypatch.setattr(Improvement, "fitted_q_iteration", lambda self, rewards: fitted)
-    starts = NearestRows(line, rewards).starts
-    gain = 10.0 - one(starts).mean()  # The data's policy is uniform.
-    noise = 10.0 - share * gain + spread * np.resize([-1.0, 1.0], len(starts))
-    given = iter([noise, np.full(len(starts), 10.0)])
-    monkeypatch.setattr(NearestRows, "returns", lambda self, choose: next(given))
-    if share < 0.05 or spread > 0.0:  # 40 has a standard error of 4.7.
-        assert share * gain < 9.0
-        assert improved.values(one, rewards, None) is fitted
-        return
-    with pytest.warns(FitWarning, match="one improvement is better than fitted Q iteration and"):
-        assert improved.values(one, rewards, None) is one
-
-
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_one_improvement_replaces_worse_values_of_fitted_q_iteration(line, sign, monkeypatch):
-    rewards = REWARDS[line.recorded.next_observation[:, 0].astype(int)]
-    improved = Improvement(line)
-    one = improved.of_weights(line.values(rewards[:, None])[:, :, 0], 0.0)
-    monkeypatch.setattr(Improvement, "fitted_q_iteration", lambda self, rewards: fitted)
-    fitted = ActionValues([(line, sign * one.parts[0][1])], one.actions, 0.0)
-    if sign > 0.0:
-        assert improved.values(one, rewards, None) is fitted
-        return
-    with pytest.warns(FitWarning, match="one improvement is better than fitted Q iteration and"):
-        assert improved.values(one, rewards, None) is one
-
-
-def test_a_policy_below_its_promise_is_told(line, monkeypatch):
-    rewards = REWARDS[line.recorded.next_observation[:, 0].astype(int)]
-    improved = Improvement(line)
-    one = improved.of_weights(line.values(rewards[:, None])[:, :, 0], 0.0)
-    monkeypatch.setattr(Improvement, "fitted_q_iteration", lambda self, rewards: fitted)
-    fitted = ActionValues(one.parts, one.actions, 20.0)
-    with pytest.warns(FitWarning, match="values are not credible: their mean is 2"):
-        assert improved.values(one, rewards, None) is fitted
+    with recorded_warnings() as warned:
+        assert improved.values(one, rewards, None) is (one if said == REPLACED else fitted)
+    assert [said in line for line in warned] == [True] * (said is not None)
 
 
 @pytest.mark.parametrize("cut", [0, pytest.param(1, marks=pytest.mark.integration), 3])
@@ -193,13 +168,7 @@ def test_rows_that_end_are_judged_by_their_rewards(cut):
     rng = np.random.default_rng(0)
     state = rng.normal(size=(1_000, 3)).astype(np.float32)
     action, ended = rng.integers(3, size=1_000), np.arange(1_000) >= cut
-    data = Transitions(
-        observation=state,
-        action=action,
-        next_observation=state,
-        terminated=ended,
-        truncated=~ended,
-    )
+    data = as_transitions((state, action, state, ended, ~ended))
     rep = fit(data, discount=0.9)
     policy = rep.policy(rep.task(state, state[np.arange(1_000), action]), improvements=None)
     assert (policy(state) == state.argmax(axis=1)).mean() > 0.9

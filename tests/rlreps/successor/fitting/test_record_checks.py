@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.record_checks import describe_record
-from rlreps.successor.fitting.transitions import Transitions
+from rlreps.successor.fitting.transitions import as_transitions
 
 ROWS = 4_000
 
@@ -43,21 +42,15 @@ def mass(turned=None):
 
 def record(states, actions, every=50):
     cut = np.arange(1, len(actions) + 1) % every == 0
-    return Transitions(
-        observation=states[:-1],
-        action=actions,
-        next_observation=states[1:],
-        terminated=np.zeros(len(actions), bool),
-        truncated=cut,
-    )
+    return as_transitions((states[:-1], actions, states[1:], np.zeros(len(actions), bool), cut))
 
 
-def describe(data, actions=2):
+def describe(data):
     vectors = data.num_states is None
     basis = (
         FourierBasis.of(data.observation, 50, 1.0, 0) if vectors else UnitVectors(data.num_states)
     )
-    return describe_record(data, basis, ActionBasis(actions), 0)
+    return describe_record(data, basis, Observed.of(data).actions, 0)
 
 
 @pytest.mark.parametrize("world", [ring, mass])
@@ -119,8 +112,7 @@ def test_actions_that_follow_from_the_state_are_not_judged():
         )
     states = np.array(states, np.float32)
     data = record(states, states[:-1] @ np.float32([[-0.5], [-0.8]]))
-    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
-    assert describe_record(data, basis, Observed.of(data).actions, 0) == ""
+    assert describe(data) == ""
 
 
 def test_a_noisy_world_that_changes_is_told_and_one_that_does_not_is_not():
@@ -133,7 +125,7 @@ def test_a_noisy_world_that_changes_is_told_and_one_that_does_not_is_not():
         )
         taken = np.where(rng.random(len(actions)) < 0.5, meant, rng.integers(4, size=len(actions)))
         states = np.cumsum(np.append(0, np.array([1, -1, 5, -5])[taken])) % 30
-        assert ("two halves" in describe(record(states, actions), 4)) == turned
+        assert ("two halves" in describe(record(states, actions))) == turned
 
 
 @pytest.mark.parametrize("indices", [False, True])
@@ -154,14 +146,8 @@ def test_states_that_wander_are_no_change(indices):
     ends = np.arange(1, 4 * ROWS + 1) % 50 == 0
     after = seen[1:].copy()
     after[ends] = seen[:-1][ends]
-    data = Transitions(
-        observation=seen[:-1],
-        action=actions,
-        next_observation=after,
-        terminated=ends & False,
-        truncated=ends,
-    )
-    assert "two halves" not in describe(data, 4)
+    data = as_transitions((seen[:-1], actions, after, ends & False, ends))
+    assert "two halves" not in describe(data)
 
 
 @pytest.mark.parametrize("indices", [False, True])
@@ -171,13 +157,7 @@ def test_bandits_of_one_step_say_nothing_of_actions(indices):
     if not indices:
         before, after = rng.normal(size=(2, 3_000, 3))
     every = np.ones(3_000, bool)
-    data = Transitions(
-        observation=before,
-        action=rng.integers(2, size=3_000),
-        next_observation=after,
-        terminated=every,
-        truncated=every & False,
-    )
+    data = as_transitions((before, rng.integers(2, size=3_000), after, every, every & False))
     assert describe(data) == ""
 
 
@@ -194,7 +174,7 @@ def test_actions_of_small_effect_that_change_are_told_and_a_changing_policy_is_n
             place, speed = states[-1]
             speed = 0.9 * speed - 0.1 * np.sin(place) + 0.05 * force + 0.05 * rng.normal()
             states.append(np.array([place + 0.1 * speed, speed]))
-        told = describe(record(np.array(states, np.float32), actions), 3)
+        told = describe(record(np.array(states, np.float32), actions))
         assert ("two halves" in told) == turned
 
 
@@ -220,8 +200,7 @@ def test_nothing_is_said_of_few_rows_with_many_actions():
     steps = 0.1 * rng.normal(size=(1_100, 6)) + 0.05 * (actions[:, None] % 3)
     states = np.cumsum(steps, axis=0, dtype=np.float32)
     data = record(states, actions[1:])
-    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
-    assert describe_record(data, basis, ActionBasis(50), 0) == ""
+    assert describe(data) == ""
 
 
 def test_records_in_which_every_change_is_the_same_are_not_judged():
@@ -238,8 +217,7 @@ def test_constant_and_turning_coordinates_do_not_look_like_hidden_state():
     clock = np.tile(np.arange(26.0), 80)[: len(angles)]
     states = np.column_stack([np.cos(angles), np.sin(angles), clock]).astype(np.float32)
     data = record(states, push.astype(np.float32), every=25)
-    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
-    assert describe_record(data, basis, Observed.of(data).actions, 0) == ""
+    assert describe(data) == ""
 
 
 @pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])
@@ -263,11 +241,12 @@ def test_episodes_that_happen_to_be_equal_are_no_copies():
     # A policy that walks ten steps to an end, from one of two starts.
     states = np.concatenate([np.arange(start, start + 11) for start in (0, 20) * 300])
     last = np.arange(1, len(states) + 1) % 11 == 0
-    data = Transitions(
-        observation=states[~last],
-        action=np.zeros((~last).sum(), int),
-        next_observation=states[1:][~last[:-1]],
-        terminated=np.roll(last, -1)[~last],
-        truncated=None,
+    data = as_transitions(
+        (
+            states[~last],
+            np.zeros((~last).sum(), int),
+            states[1:][~last[:-1]],
+            np.roll(last, -1)[~last],
+        )
     )
     assert describe(data) == ""
