@@ -8,7 +8,7 @@ coordinates of vectors, or random signs of indices.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -192,27 +192,27 @@ class _Neighbours:
             error: The error of one prediction by state and action.
         """
         late, pair = self.block >= _BLOCKS // 2, self.columns.of_pair(self.now, self.action())
-        drawn: list[Iterable[np.ndarray]] = [self._parts()]
-        # In each part, vectors have a prediction by the state, since parts may differ in states
-        # alone; indices may differ in states and actions alone.
+        state, effects, without, (share, least) = (), pair, 1.0, _CHANGE_OF_MEANS
         if self.columns.vectors:
             if self._left(apart(pair, late)) < _HALF * error:
                 return True
+            # Each part has a prediction by the state, since parts may differ in states alone.
             few = self.columns.actions.size <= _MOST_CROSSED
             taken = self.columns.actions.weights(self.action())
             state, effects = self.coarse, self.effects(self.action()) if few else (taken,)
             without, (share, least) = self._left(apart(state, late)), _CHANGE_OF_EFFECTS
-        else:
-            state, effects, without, (share, least) = (), pair, 1.0, _CHANGE_OF_MEANS
-            cells = self.now * (int(pair[1].max()) + 1) + pair[1]
-            drawn.append(_permute_within(late, cells, self.generator) for _ in range(PERMUTATIONS))
 
         def gain(some: np.ndarray) -> float:
             shared = apart(state, some)
             return self._left((*shared, *effects)) - self._left((*shared, *apart(effects, some)))
 
+        own, drawn = gain(late), []
+        for some in self._parts():
+            drawn.append(gain(some))
+            if drawn[-1] >= own:
+                return False
         explained = without - self._left((*apart(state, late), *apart(effects, late)))
-        return _beyond_chance(gain, late, drawn) > share * max(least, explained)
+        return own - sum(drawn) / len(drawn) > share * max(least, explained)
 
     def _left(self, columns: tuple[np.ndarray, ...]) -> float:
         return float(errors(self.target, *columns).mean())
@@ -239,30 +239,6 @@ def _permute_within(
     order = np.lexsort((generator.random(len(column)), groups))
     permuted[np.argsort(groups, kind="stable")] = column[order]
     return permuted
-
-
-def _beyond_chance(
-    gain: Callable[[np.ndarray], float], late: np.ndarray, drawn: Sequence[Iterable[np.ndarray]]
-) -> float:
-    """Return how much more two halves gain than parts that were drawn, in the mean.
-
-    It is 0 if any of these gain as much.
-
-    Args:
-        gain: Returns by how much a prediction for some rows [n] and one for the others lower an
-            error.
-        late: Whether rows are in the second half, [n].
-        drawn: Parts of each kind, of which the kind that gains more counts.
-    """
-    own, means = gain(late), []
-    for parts in drawn:
-        gains = []
-        for some in parts:
-            gains.append(gain(some))
-            if gains[-1] >= own:
-                return 0.0
-        means.append(sum(gains) / len(gains))
-    return own - max(means)
 
 
 def _describe_neighbours(rows: _Neighbours) -> str:

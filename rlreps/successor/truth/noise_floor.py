@@ -14,13 +14,11 @@ from rlreps.successor.truth.store.blocks import HalfBlocks, StoreBlocks
 from rlreps.successor.truth.store.estimates import EstimateStore
 from rlreps.successor.truth.stored_subspace import (
     DEFAULT_DECOMPOSITION,
-    Progress,
     cache_settings,
     centred,
     centring_of,
     decompose_with_progress,
     load_subspace,
-    no_progress,
     save_subspace,
 )
 
@@ -49,10 +47,7 @@ class SamplingError:
 
 
 def sampling_error(
-    store: EstimateStore,
-    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
-    *,
-    progress: Progress = no_progress,
+    store: EstimateStore, decomposition: Decomposition = DEFAULT_DECOMPOSITION
 ) -> SamplingError | None:
     """Return the sampling error of a stored matrix; compute it once and cache it in the store.
 
@@ -73,16 +68,14 @@ def sampling_error(
     }
     arrays = load_subspace(store.matrix, settings)
     if arrays is None:
-        arrays = _compute_error(store, decomposition, progress)
+        arrays = _compute_error(store, decomposition)
         save_subspace(store.matrix, arrays, settings)
     return SamplingError(
         noise_floor=arrays["noise_floor"], standard_error=float(arrays["standard_error"])
     )
 
 
-def _compute_error(
-    store: EstimateStore, decomposition: Decomposition, progress: Progress
-) -> dict[str, np.ndarray]:
+def _compute_error(store: EstimateStore, decomposition: Decomposition) -> dict[str, np.ndarray]:
     assert store.half_difference is not None
     matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
     bases = [
@@ -90,7 +83,6 @@ def _compute_error(
             centred(HalfBlocks(matrix, difference, sign), centring_of(store.matrix.settings)),
             decomposition,
             f"subspace of the {name} half",
-            progress,
         ).basis
         for name, sign in (("first", 1), ("second", -1))
     ]
