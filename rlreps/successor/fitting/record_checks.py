@@ -204,7 +204,8 @@ class _Neighbours:
 
         def gain(some: np.ndarray) -> float:
             shared = apart(state, some)
-            return self._left((*shared, *effects)) - self._left((*shared, *apart(effects, some)))
+            whole = self._left((*shared, *effects)) if shared else error
+            return whole - self._left((*shared, *apart(effects, some)))
 
         own, drawn = gain(late), []
         for some in self._parts():

@@ -43,12 +43,6 @@ _FEWEST_EPISODES = 10
 """A split cuts an episode into blocks if it has more than 1 / _FEWEST_EPISODES of the rows."""
 
 
-def rows_left(ends: np.ndarray) -> np.ndarray:
-    """Count the rows from each row to the next that ``ends`` marks, both included, [N]."""
-    rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
-    return np.asarray(lasts[np.searchsorted(lasts, rows)] - rows + 1)
-
-
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Transitions:
@@ -126,7 +120,8 @@ class Transitions:
     @property
     def steps_left(self) -> np.ndarray:
         """Number of rows from each row to the end of its episode, itself included, [N]."""
-        return rows_left(self.ends)
+        rows, lasts = np.arange(len(self)), np.flatnonzero(self.ends)
+        return np.asarray(lasts[np.searchsorted(lasts, rows)] - rows + 1)
 
     @classmethod
     def from_dictionary(cls, data: Mapping[str, Any]) -> "Transitions":

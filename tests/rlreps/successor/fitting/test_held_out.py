@@ -280,12 +280,11 @@ def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
     assert "too few rows" in dataclasses.replace(found, unvisited=None, overfit=1.5).warnings()[0]
 
 
-@pytest.mark.parametrize("discount", [0.99, 0.999])
-def test_exact_values_of_one_record_are_not_called_bad(discount):
+def test_exact_values_of_one_record_are_not_called_bad():
     # Sums overlap: those of the two blocks held out vary by chance around a mean of their own.
     for seed in range(5):
         moves = random_chain(seed, states=3, actions=3, branches=3)
-        found = measured(steps_of(moves, 4_000, seed=seed), gamma=discount, rank=2)
+        found = measured(steps_of(moves, 4_000, seed=seed), gamma=0.99, rank=2)
         assert [line for line in found.warnings() if not line.startswith("records are")] == []
 
 

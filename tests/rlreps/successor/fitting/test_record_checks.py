@@ -96,9 +96,9 @@ def test_actions_that_tell_nothing_are_told(world):
     told = [
         "actions tell nothing"
         in describe(record(states, np.random.default_rng(s).permutation(actions)))
-        for s in range(10)
+        for s in range(4)
     ]
-    assert sum(told) >= 5  # Four in five are expected.
+    assert sum(told) >= 3  # Nineteen in twenty are expected.
 
 
 def test_actions_that_follow_from_the_state_are_not_judged():

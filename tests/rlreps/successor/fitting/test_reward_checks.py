@@ -128,14 +128,11 @@ def test_a_row_does_not_predict_its_own_reward(length):
     assert min(regressions.errors()) > 0.9
 
 
-@pytest.mark.parametrize("shape", [(), (2,)])
-def test_rewards_of_indices_with_a_box_of_actions_are_taken(shape):
+def test_rewards_of_indices_with_a_box_of_actions_are_taken():
     rng = np.random.default_rng(0)
     states = rng.integers(9, size=1_501)
     flags = np.zeros(1_500, bool)
-    data = as_transitions(
-        (states[:-1], rng.uniform(size=(1_500, *shape)), states[1:], flags, flags)
-    )
+    data = as_transitions((states[:-1], rng.uniform(size=(1_500, 2)), states[1:], flags, flags))
     with recorded_warnings():
         rep = fit(data, method="td", num_features=4, discount=0.5, steps=2)
     assert len(rep.task(data.next_observation, rng.normal(size=1_500)).rewards) == 1_500

@@ -203,12 +203,11 @@ def test_visits_that_are_seldom_lost_are_noticed():
         sampler.rows([5])
 
 
-@pytest.mark.parametrize("discount", [0.7, 0.99])
-def test_states_that_are_never_left_lose_no_visits_to_rounding(discount):
+def test_states_that_are_never_left_lose_no_visits_to_rounding():
     chain = environment_chain(
         SlipperyRing(2), num_cells=1, start=lambda key, cell: cell, cell=lambda state: 0 * state
     )
-    settings = RolloutSettings(rollouts=300_000, horizon=4, discount=discount)
+    settings = RolloutSettings(rollouts=300_000, horizon=4, discount=0.7)
     (row,) = RowSampler(chain, settings).rows([0])
     assert row == pytest.approx([settings.row_sum], rel=1e-4)
 
