@@ -27,7 +27,7 @@ class EstimatedBehaviour:
         return to_probabilities(self.basis.project(states, self.weights), self.num_actions)
 
 
-def counted_or(basis: Basis) -> Basis:
+def basis_of_policy(basis: Basis) -> Basis:
     """Return the features of policies: those of a fit, or unit vectors for indices of states."""
     return basis if basis.num_states is None else UnitVectors(basis.num_states)
 
@@ -49,7 +49,7 @@ def estimate_behaviour(
         np.add.at(counts, rows.observation, taken)
         total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
         shares = np.where(total > 0, counts / np.maximum(total, 1), mean).astype(np.float32)
-        return EstimatedBehaviour(counted_or(basis), shares, actions.num_actions)
+        return EstimatedBehaviour(basis_of_policy(basis), shares, actions.num_actions)
     assert isinstance(basis, DenseBasis)
     size, own = basis.num_features, np.flatnonzero(~held)
     constant = np.zeros((size, taken.shape[1]))

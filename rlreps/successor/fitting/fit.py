@@ -16,7 +16,7 @@ from rlreps.successor.fitting.basis import Basis, UnitVectors
 from rlreps.successor.fitting.behaviour import (
     EstimatedBehaviour,
     GivenBehaviour,
-    counted_or,
+    basis_of_policy,
     estimate_behaviour,
 )
 from rlreps.successor.fitting.config import (
@@ -243,7 +243,7 @@ class Fit:
         if observed.num_actions is not None and self.behaviour is not None:
             return GivenBehaviour(self.behaviour, observed.num_actions)
         if observed.num_actions is not None and config.behaviour == "uniform":
-            basis = counted_or(basis)
+            basis = basis_of_policy(basis)
             weights = np.zeros((basis.num_features, observed.num_actions), np.float32)
             # The last dense feature is the constant.
             constant = slice(None) if isinstance(basis, UnitVectors) else -1

@@ -16,7 +16,6 @@ from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting import policy_checks
 from rlreps.successor.fitting.actions import Candidates
-from rlreps.successor.fitting.appraisal import Appraisal
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.least_squares import LeastSquares, describe_left_out
 from rlreps.successor.fitting.nearest_rows import NearestRows
@@ -155,12 +154,12 @@ class Improvement:
 
     def _appraise(
         self, values: ActionValues, rows: NearestRows, data: float, constant: float
-    ) -> Appraisal:
+    ) -> policy_checks.Appraisal:
         """Appraise the greedy policy of action values by walks along the nearest rows."""
         returns = rows.returns(functools.partial(self.greedy, values=values))
         best = self._of_candidates(rows.starts, values).max(axis=2).sum(axis=1)
         promised = float(best.mean()) + values.constant - constant
-        return Appraisal(returns, promised, data, constant)
+        return policy_checks.Appraisal(returns, promised, data, constant)
 
     def of_weights(self, weights: np.ndarray, constant: float) -> ActionValues:
         """Return the values with weights [p, m_b] of φ, and a constant."""

@@ -13,7 +13,7 @@ from rlreps.errors import InputError, require
 from rlreps.files import read_archive, write_archive
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour, counted_or
+from rlreps.successor.fitting.behaviour import EstimatedBehaviour, GivenBehaviour, basis_of_policy
 from rlreps.successor.fitting.config import (
     FIT_METHODS,
     FitConfig,
@@ -82,7 +82,9 @@ def read(
         basis = FourierBasis(*(arrays[f.name] for f in dataclasses.fields(FourierBasis)))
     policy: Behaviour
     if behaviour is None:
-        policy = EstimatedBehaviour(counted_or(basis), arrays["behaviour"], observed.num_actions)
+        policy = EstimatedBehaviour(
+            basis_of_policy(basis), arrays["behaviour"], observed.num_actions
+        )
     else:
         assert observed.num_actions is not None  # ``Fit.check`` refuses a function for a box.
         policy = GivenBehaviour(behaviour, observed.num_actions)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rlreps.successor.fitting.appraisal import Appraisal
+from rlreps.successor.fitting.policy_checks import Appraisal
 
 
 def appraised(returns, *, promised=1.0, data=0.0):
