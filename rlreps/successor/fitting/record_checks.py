@@ -102,12 +102,12 @@ class _Neighbours:
     @functools.cached_property
     def now(self) -> np.ndarray:
         """Observations in which the rows start."""
-        return self.data.observation[self.rows]
+        return np.asarray(self.data.observation[self.rows])
 
     @functools.cached_property
     def reached(self) -> np.ndarray:
         """Observations that the rows reach."""
-        return self.data.next_observation[self.rows]
+        return np.asarray(self.data.next_observation[self.rows])
 
     @functools.cached_property
     def target(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class _Neighbours:
 
     def action(self, step: int = 0) -> np.ndarray:
         """Return the actions of the rows ``step`` rows later."""
-        return self.data.action[self.rows + step]
+        return np.asarray(self.data.action[self.rows + step])
 
     def error(self, *beside: np.ndarray, step: int = 0) -> float:
         """Predict by state, action and other columns; take the action ``step`` rows later."""
@@ -192,7 +192,8 @@ class _Neighbours:
             error: The error of one prediction by state and action.
         """
         late, pair = self.block >= _BLOCKS // 2, self.columns.of_pair(self.now, self.action())
-        state, effects, without, (share, least) = (), pair, 1.0, _CHANGE_OF_MEANS
+        state: tuple[np.ndarray, ...] = ()
+        effects, without, (share, least) = pair, 1.0, _CHANGE_OF_MEANS
         if self.columns.vectors:
             if self._left(apart(pair, late)) < _HALF * error:
                 return True

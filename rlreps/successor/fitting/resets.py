@@ -37,7 +37,7 @@ def possible_resets(
     """
     found = _after_ends(states, terminated | truncated) & ~terminated
     found[1:] &= ~found[:-1]
-    return found
+    return np.asarray(found)
 
 
 def are_resets(
