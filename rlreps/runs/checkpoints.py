@@ -40,10 +40,19 @@ class Checkpoints:
         return max(self.steps(), default=None)
 
     def steps(self) -> list[int]:
-        """Return the steps of all checkpoints, rising."""
+        """Return the steps of all checkpoints, rising.
+
+        Raises:
+            InputError: For checkpoints of an earlier version, which were folders.
+        """
         return first_does(self._steps)
 
     def _steps(self) -> list[int]:
+        if older := [file.name for file in self.path.glob("*") if file.name.isdecimal()]:
+            raise InputError(
+                f"expected checkpoints in files STEP.npz in {self.path}, got the folder {older[0]} "
+                "of an earlier version; use the version that wrote it, or start in a new folder"
+            )
         return sorted(int(file.stem) for file in self.path.glob("*.npz") if file.stem.isdecimal())
 
     def save(self, step: int, state: object) -> None:

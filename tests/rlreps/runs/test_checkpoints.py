@@ -129,3 +129,11 @@ def test_a_checkpoint_of_another_structure_is_refused(saved, template):
         InputError, match=r"expected the arrays int32\[2\]|expected the arrays float32\[2\]"
     ):
         restore(saved, template)
+
+
+def test_folders_of_an_earlier_version_are_refused_and_not_passed_over(tmp_path):
+    (tmp_path / "500").mkdir()
+    checkpoints = Checkpoints(tmp_path)
+    for use in (checkpoints.latest_step, lambda: checkpoints.save(600, a_state())):
+        with pytest.raises(InputError, match="STEP.npz .*the folder 500 of an earlier version"):
+            use()
