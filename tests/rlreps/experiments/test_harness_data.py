@@ -72,6 +72,9 @@ def test_rows_are_selected_grouped_and_labelled_in_their_order():
     assert all(set(group["d"]) == {d} for (_, d), group in groups.items())
     assert list(frame.labelled("d = {d}")) == ["d = 2", "d = 5"]
     assert list(frame.labelled("method")) == ["b", "a"]
+    unknown = Frame.of([{"d": d, "value": 1.0} for d in (np.nan, 2.0, np.nan)])
+    assert [len(group) for group in unknown.groups("d").values()] == [2, 1]
+    assert unknown.pivot("value", "d")[0].shape == (2, 1)
 
 
 def test_stacked_columns_keep_numbers_and_words_apart():
