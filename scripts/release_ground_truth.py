@@ -14,6 +14,7 @@ import tyro
 
 from rlreps.app import generate
 from rlreps.files import write_archive
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
 from rlreps.successor.measure.methods import SuccessorMeasure, Transition
 from rlreps.successor.truth.store import open_store
@@ -31,7 +32,7 @@ def subspace_of(config: SuccessorMeasure, folder: Path) -> tuple[PrincipalSubspa
     path = folder / f"refinement{config.refinement}"
     generate(config, path)
     store = open_store(path)
-    return principal_subspace(store, _DECOMPOSITION), dict(store.settings)
+    return principal_subspace(store, _DECOMPOSITION, progress=progress_bar), dict(store.settings)
 
 
 def error_of_finer(

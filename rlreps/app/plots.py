@@ -26,6 +26,7 @@ from rlreps.errors import require, require_positive
 from rlreps.plotting.images import as_frames
 from rlreps.plotting.maps import cell_means
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.measure.grids import BoxGrid
@@ -253,7 +254,7 @@ def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:
         return None
     (d,), (store,) = dimensions, stores
     assert store is not None
-    error = sampling_error(open_estimates(store))
+    error = sampling_error(open_estimates(store), progress=progress_bar)
     return None if error is None else error.floor(d)
 
 

@@ -9,6 +9,7 @@ from rlreps.app.options import Choice, Switch
 from rlreps.errors import InputError, require
 from rlreps.plotting import plot_subspace_error, require_figure, save_figure
 from rlreps.runs import processes as share
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
 from rlreps.successor.truth.noise_floor import sampling_error
@@ -46,7 +47,7 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
         "settings": dict(matrix.settings),
         "provenance": dict(matrix.provenance),
     }
-    error = None if missing else sampling_error(found)
+    error = None if missing else sampling_error(found, progress=progress_bar)
     if json:
         yield {**description, "error": None if error is None else error.as_json()}
         return
@@ -97,12 +98,12 @@ def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[Pr
     require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
     inside = [matrix.settings.get("wall_cells", "") for matrix in matrices]
     require(inside[0] == inside[1], f"the same cells inside walls ({inside[0]})", inside[1])
-    bases = [principal_subspace(matrix).basis for matrix in matrices]
+    bases = [principal_subspace(matrix, progress=progress_bar).basis for matrix in matrices]
     shared = min(basis.shape[1] for basis in bases)
     between = nested_distances(*(basis[:, :shared] for basis in bases))
     distances = {f"distance between {store} and {other}": between.tolist()}
     for name, each in stores.items():
-        if (error := sampling_error(each)) is not None:
+        if (error := sampling_error(each, progress=progress_bar)) is not None:
             distances[f"noise floor of {name}"] = error.noise_floor.tolist()
     yield from _note_shared_rollouts([matrix.settings for matrix in matrices])
     for name, values in distances.items():
@@ -123,7 +124,7 @@ def svd(store: Path, config: Decomposition = DEFAULT_DECOMPOSITION) -> Iterator[
         store: Folder of the store.
         config: How to compute it.
     """
-    principal = principal_subspace(open_store(store), config, share=share)
+    principal = principal_subspace(open_store(store), config, progress=progress_bar, share=share)
     yield f"total energy {principal.total_energy:.6g}"
     yield "component  singular value  energy captured"
     pairs = zip(principal.singular_values, principal.energy_captured(), strict=True)

@@ -22,6 +22,7 @@ from rlreps.explore.shown_states import POINTS, count_moves, find_cells, make_ce
 from rlreps.files import require_output, write_atomically
 from rlreps.plotting.puddle_world import ACTIONS, ARROWS
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import DEFAULT_RANK, PrincipalSubspace, RandomizedSVD
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.settings import TransitionSettings
@@ -98,8 +99,8 @@ def _make_stored_page(store: MatrixStore, components: int, frames: int) -> _Page
     cells = find_cells(store, read_states(store).get("observations"), frames)
     components = min(components, max(1, min(store.shape) - 1))  # Centring removes one component.
     decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
-    principal = principal_subspace(store, decomposition)
-    error = sampling_error(open_estimates(store.path))
+    principal = principal_subspace(store, decomposition, progress=progress_bar)
+    error = sampling_error(open_estimates(store.path), progress=progress_bar)
     truth = truth_of_store(store, principal, error=None if error is None else error.noise_floor)
     kept = principal.truncated(min(components, principal.basis.shape[1]))
     moves = count_moves(settings, cells)

@@ -17,6 +17,7 @@ from rlreps.files import write_atomically
 from rlreps.numerics import jit
 from rlreps.runs import processes
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
 from rlreps.sources.matrix import Source, matrix_source
 from rlreps.sources.store import StoreReader, streamed_source
 from rlreps.subspace import CentredBlocks
@@ -54,7 +55,7 @@ def ground_truth_for(store_path: Path, num_features: int) -> GroundTruth:
     )
     rank = num_features if num_features > DEFAULT_RANK else None
     svd = RandomizedSVD(rank=rank)
-    truth = load_ground_truth(store_path, svd, share=processes)
+    truth = load_ground_truth(store_path, svd, progress=progress_bar, share=processes)
     truth.require_dimension(num_features)
     return truth
 

@@ -41,6 +41,7 @@ from rlreps.numerics import digest_of_leaves
 from rlreps.report.page import Page
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
+from rlreps.runs.progress import progress_bar
 from rlreps.stats import aggregate
 from rlreps.successor.truth.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.truth.store import open_store
@@ -326,7 +327,7 @@ def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
     centring = centring_of(open_store(store).settings)
     # The means of agents' features over states are removed before measuring.
     require(centring != "rows", "a store that is centred over states (columns or both)", centring)
-    return load_ground_truth(store)
+    return load_ground_truth(store, progress=progress_bar)
 
 
 def ground_truth_of_run(

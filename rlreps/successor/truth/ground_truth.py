@@ -31,8 +31,10 @@ from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.stored_subspace import (
     ALONE,
     DEFAULT_DECOMPOSITION,
+    Progress,
     Share,
     centre_matrix,
+    no_progress,
     principal_subspace,
 )
 from rlreps.typing import ArrayLike
@@ -246,6 +248,7 @@ def load_ground_truth(
     path: str | Path,
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
+    progress: Progress = no_progress,
     share: Share = ALONE,
 ) -> GroundTruth:
     """Read a store of a successor measure as a ground truth, with its ``principal_subspace``.
@@ -255,6 +258,7 @@ def load_ground_truth(
     Args:
         path: The store's folder.
         decomposition: How to compute the subspace, if the store does not keep it.
+        progress: Shows the progress of the decomposition.
         share: As for ``principal_subspace``.
 
     Raises:
@@ -263,7 +267,9 @@ def load_ground_truth(
     """
     store = open_store(path)
     matrix = centre_matrix(store, share)
-    principal = principal_subspace(store, decomposition, matrix=matrix, share=share)
+    principal = principal_subspace(
+        store, decomposition, matrix=matrix, progress=progress, share=share
+    )
     held = jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix
     return truth_of_store(store, principal, matrix=held)
 

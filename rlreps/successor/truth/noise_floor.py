@@ -14,11 +14,13 @@ from rlreps.successor.truth.store.blocks import HalfBlocks, StoreBlocks
 from rlreps.successor.truth.store.estimates import EstimateStore
 from rlreps.successor.truth.stored_subspace import (
     DEFAULT_DECOMPOSITION,
+    Progress,
     cache_settings,
     centred,
     centring_of,
     decompose_with_progress,
     load_subspace,
+    no_progress,
     save_subspace,
 )
 
@@ -47,7 +49,10 @@ class SamplingError:
 
 
 def sampling_error(
-    store: EstimateStore, decomposition: Decomposition = DEFAULT_DECOMPOSITION
+    store: EstimateStore,
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
+    *,
+    progress: Progress = no_progress,
 ) -> SamplingError | None:
     """Return the sampling error of a stored matrix; compute it once and cache it in the store.
 
@@ -68,14 +73,16 @@ def sampling_error(
     }
     arrays = load_subspace(store.matrix, settings)
     if arrays is None:
-        arrays = _compute_error(store, decomposition)
+        arrays = _compute_error(store, decomposition, progress)
         save_subspace(store.matrix, arrays, settings)
     return SamplingError(
         noise_floor=arrays["noise_floor"], standard_error=float(arrays["standard_error"])
     )
 
 
-def _compute_error(store: EstimateStore, decomposition: Decomposition) -> dict[str, np.ndarray]:
+def _compute_error(
+    store: EstimateStore, decomposition: Decomposition, progress: Progress
+) -> dict[str, np.ndarray]:
     assert store.half_difference is not None
     matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
     bases = [
@@ -83,6 +90,7 @@ def _compute_error(store: EstimateStore, decomposition: Decomposition) -> dict[s
             centred(HalfBlocks(matrix, difference, sign), centring_of(store.matrix.settings)),
             decomposition,
             f"subspace of the {name} half",
+            progress,
         ).basis
         for name, sign in (("first", 1), ("second", -1))
     ]

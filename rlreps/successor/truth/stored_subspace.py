@@ -5,11 +5,12 @@ Matrices are stored uncentred; a setting of the store says which means to subtra
 block by block with the same arithmetic; several processes can share the work.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
@@ -17,7 +18,6 @@ import numpy as np
 
 from rlreps.errors import InputError, require, require_choice
 from rlreps.files import read_archive, write_archive
-from rlreps.runs.progress import progress_bar
 from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
@@ -39,6 +39,16 @@ IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
 
 DEFAULT_DECOMPOSITION = RandomizedSVD()
+
+
+class Progress(Protocol):
+    """Shows the progress of long work; for example ``runs.progress.progress_bar``."""
+
+    def __call__(
+        self, description: str, *, total: int, unit: str
+    ) -> contextlib.AbstractContextManager[Callable[[int], object]]:
+        """Return a context manager that yields a function to call as units are done."""
+        ...
 
 
 class Share(Protocol):
@@ -68,6 +78,12 @@ class _Alone(Share):
 ALONE = _Alone()
 
 
+@contextlib.contextmanager
+def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable[[int], object]]:
+    """Show nothing."""
+    yield lambda count: None
+
+
 def centring_of(settings: Mapping[str, Any]) -> Centring:
     """Return which means a store's setting subtracts; columns, if it has no such setting."""
     stored = settings.get("centring", "none")
@@ -95,6 +111,7 @@ def principal_subspace(
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
     matrix: RowBlocks | None = None,
+    progress: Progress = no_progress,
     share: Share = ALONE,
 ) -> PrincipalSubspace:
     """Return the principal subspace of a stored matrix; compute it once and cache it in the store.
@@ -103,6 +120,7 @@ def principal_subspace(
         store: A complete store.
         decomposition: How to compute it.
         matrix: Its ``centre_matrix``, if it has been read.
+        progress: Shows the progress of the decomposition.
         share: The processes that compute it together if the matrix is larger than memory: each
             reads its own rows, and their results are summed.
 
@@ -130,7 +148,9 @@ def principal_subspace(
         own, of_rows = _own_part(store, share), matrix.row_means
         matrix = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
         place = {"first": own.rows.start, "num_rows": store.shape[0], "total": share.total}
-    principal = decompose_with_progress(matrix, decomposition, "principal subspace", place)
+    principal = decompose_with_progress(
+        matrix, decomposition, "principal subspace", progress, place
+    )
     arrays = {
         "basis": principal.basis,
         "singular_values": principal.singular_values,
@@ -175,6 +195,7 @@ def decompose_with_progress(
     matrix: RowBlocks,
     decomposition: Decomposition,
     description: str,
+    progress: Progress,
     place: Mapping[str, Any] | None = None,
 ) -> PrincipalSubspace:
     """Decompose row blocks, with a bar of the reads.
@@ -192,7 +213,7 @@ def decompose_with_progress(
 
     # The bar counts a row every time it is read.
     title = f"{description} ({decomposition.num_reads} x {matrix.shape[0]:,} rows)"
-    with progress_bar(title, total=total, unit="rows", after=2.0) as advance:
+    with progress(title, total=total, unit="rows") as advance:
         watched = WatchedBlocks(matrix, count)
         result = decomposition.decompose(watched if place is None else Products(watched, **place))
         advance(max(0, total - done))  # A matrix of low rank needs fewer reads.
