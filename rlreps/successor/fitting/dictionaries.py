@@ -8,7 +8,7 @@ import numpy as np
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked
 from rlreps.successor.fitting.episode_checks import describe_late_marks
-from rlreps.successor.fitting.resets import are_resets
+from rlreps.successor.fitting.resets import has_resets
 from rlreps.successor.fitting.transition_checks import checked_flags, checked_numbers
 
 _OTHER_ENDS = ("dones", "done", "not_done")
@@ -38,16 +38,8 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
         require(count in (rows, rows + 1), f"{rows} or {rows + 1} observations", count)
         kept[-1] = count > rows
         ends = terminated if cut is None else terminated | cut
-        seen = checked_numbers("observation", observation)
-        states, whole = (seen[:-1], seen[1:]), slice(count - 1)
-        flags = terminated[whole], ends[whole]
-        if autoreset is None and are_resets(states, action[whole], *flags, known=False):
-            autoreset = True
-            warn_user(
-                "rows after ends of episodes go where no other rows go, as resets in Gymnasium's "
-                "vector environments do (next-step autoreset): they are left out; autoreset=False "
-                "reads them as first steps of episodes"
-            )
+        if autoreset is None:
+            autoreset = _recognise_resets(observation, action, ends, terminated)
         if not autoreset:
             # What follows the last row of an episode is the next episode's first observation.
             kept[:-1] = ~ends[:-1]
@@ -56,7 +48,7 @@ def read_dictionary(data: Mapping[str, Any]) -> dict[str, Any]:
             if cut is not None or ends.any():
                 cut = np.append(~kept[1:], False) | ends
             _warn_of_lost_rows(ends, terminated)
-            warn_user(describe_late_marks(states, ends[whole]))
+            warn_user(describe_late_marks(checked_numbers("observation", observation), ends))
         after = np.concatenate([observation[1:], observation[-1:]])[:rows]
         observation = observation[:rows]
     after = np.asarray(after)
@@ -111,6 +103,20 @@ def _read_ends(
         require(bool((index == index).all()), "an index of an episode in every row", "NaN")
         cuts.append(np.append(index[1:] != index[:-1], True) & ~terminated)
     return terminated, np.any(cuts, axis=0) if cuts else None
+
+
+def _recognise_resets(
+    observation: np.ndarray, action: np.ndarray, ends: np.ndarray, terminated: np.ndarray
+) -> bool | None:
+    """Return True and warn if the rows after ends are resets; None if they seem to be none."""
+    if not has_resets(checked_numbers("observation", observation), action, ends, terminated):
+        return None
+    warn_user(
+        "rows after ends of episodes go where no other rows go, as resets in Gymnasium's vector "
+        "environments do (next-step autoreset): they are left out; autoreset=False reads them as "
+        "first steps of episodes"
+    )
+    return True
 
 
 def _warn_of_lost_rows(ends: np.ndarray, terminated: np.ndarray) -> None:

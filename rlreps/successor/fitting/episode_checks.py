@@ -12,8 +12,9 @@ from scipy.spatial.distance import cdist
 from rlreps.numerics import rows_equal
 from rlreps.successor.fitting.regressions import (
     FEWEST_TESTED_ROWS,
-    predict,
+    means_of_others,
     random_signs,
+    regress,
     share_left,
 )
 from rlreps.successor.fitting.resets import (
@@ -33,10 +34,8 @@ _IN_ORDER = 0.5  # Rows are in order if at least this share of them goes on in t
 _IN_TURN = 0.8  # k environments take turns if more than this share goes on k rows later.
 _MOST_IN_TURN = 4_000  # Later rows are predicted from so many rows.
 _COLUMNS = 16  # So many coordinates, or random signs of indices, are predicted.
-_LEAST_EXPLAINED = (
-    0.1  # A row explains at least this share of the variance of the k-th row after it.
-)
-_BETWEEN = 0.25  # The share of the next row that it explains is smaller by this factor.
+_LEAST_TOLD = 0.1  # A row explains at least this share of the variance of the k-th row after it.
+_TOLD_BETWEEN = 0.25  # The share of the next row that it explains is smaller by this factor.
 _NEARLY = 0.9  # k is the least step at which a row explains this share of the most.
 
 # _count_starts: ends of episodes are not marked.
@@ -71,13 +70,13 @@ def describe_turns(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
 
     if len(rows) < FEWEST_COMPARED:
         return ""
-    condition = ""
+    told = ""
     if share(1) < _IN_ORDER:
         steps = range(2, _MOST_ENVIRONMENTS + 1)
         count = next((step for step in steps if share(step) > _IN_TURN), 0)
     else:  # Rows lead to the next row's observation if no others were recorded.
         count = _count_turns(before, ends)
-        condition = (
+        told = (
             f"a row tells the {count}-th row after it and not the next row: unless the world shows "
             f"{count} things in turn, "
         )
@@ -86,7 +85,7 @@ def describe_turns(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
     over = len(before) % count
     remedy = f"column.reshape(-1, {count}, *column.shape[1:]).swapaxes(0, 1).reshape(column.shape)"
     return (
-        f"{condition}rows of {count} environments take turns: give the rows of one after those of "
+        f"{told}rows of {count} environments take turns: give the rows of one after those of "
         f"another, {remedy}" + (f", without the last {over} rows" if over else "")
     )
 
@@ -101,28 +100,32 @@ def _count_turns(seen: np.ndarray, ends: np.ndarray) -> int:
     if len(rows) < FEWEST_TESTED_ROWS:
         return 0
     if are_indices(seen):
-        columns, values = seen, random_signs(seen, rng)
+        _, place = np.unique(seen, return_inverse=True)
+        values = random_signs(place, _COLUMNS, rng)
     else:
         scaled = few_coordinates(seen).astype(np.float64)
         scaled = scaled[:, scaled.std(axis=0) > 0.0]
         scaled = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
         waves = np.cos(scaled @ rng.normal(size=(scaled.shape[1], 2 * _COLUMNS)))
-        columns = np.column_stack([np.ones(len(scaled)), scaled, waves])
+        features = np.column_stack([np.ones(len(scaled)), scaled, waves])[rows]
         values = scaled[:, rng.permutation(scaled.shape[1])[:_COLUMNS]]
     variance = values.var(axis=0).sum()
 
-    def explained(steps: Iterable[int]) -> np.ndarray:
+    def told(steps: Iterable[int]) -> np.ndarray:
         """Return the share of the variance that rows explain of the rows ``steps`` later."""
         later = np.concatenate([values[rows + step] for step in steps], axis=1)
-        tested, found = predict(later, columns[rows])
-        later = later[tested]
-        less = later.var(axis=0) - np.square(later - found).mean(axis=0)
-        return np.asarray(less.reshape(-1, values.shape[1]).sum(axis=1) / variance)
+        if are_indices(seen):
+            found = means_of_others(later, later.mean(axis=0), place[rows])
+        else:
+            weights, later = regress(features[::2], later[::2]), later[1::2]
+            found = features[1::2] @ weights
+        explained = later.var(axis=0) - np.square(later - found).mean(axis=0)
+        return np.asarray(explained.reshape(-1, values.shape[1]).sum(axis=1) / variance)
 
-    if variance == 0.0 or (next_row := explained([1])[0]) >= _BETWEEN:
+    if variance == 0.0 or (next_row := told([1])[0]) >= _TOLD_BETWEEN:
         return 0  # No other row can tell so much more.
-    shares = explained(range(2, _MOST_ENVIRONMENTS + 1))
-    if shares.max() < max(_LEAST_EXPLAINED, next_row / _BETWEEN):
+    shares = told(range(2, _MOST_ENVIRONMENTS + 1))
+    if shares.max() < max(_LEAST_TOLD, next_row / _TOLD_BETWEEN):
         return 0
     return 2 + int(np.argmax(shares >= _NEARLY * shares.max()))
 
@@ -149,11 +152,12 @@ def describe_ends(
         yield from _describe_kinds(states, ends, terminated)
 
 
-def describe_late_marks(states: Sequence[np.ndarray], ends: np.ndarray) -> str:
+def describe_late_marks(seen: np.ndarray, ends: np.ndarray) -> str:
     """Say that ends [N] seem to mark first rows, if rows lead to the next row's observation.
 
-    The rows before them then jump, and they do not.
+    The rows before them then jump, and they do not. ``seen`` are observations, [N] or [N + 1, ...].
     """
+    states, ends = (seen[:-1], seen[1:]), ends[: len(seen) - 1]
     before = np.append(ends[1:], False) & ~ends
     others = ~(ends | before)
     if not jump(states, before, others) or jump(states, ends, others):

@@ -21,9 +21,9 @@ from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Step
 from rlreps.successor.fitting.regressions import (
     FEWEST_TESTED_ROWS,
     MOST_TESTED_ROWS,
-    errors,
     interactions,
     share_left,
+    unexplained,
 )
 from rlreps.successor.fitting.transitions import Transitions
 
@@ -184,7 +184,7 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
     def left(used: np.ndarray) -> np.ndarray:
         """Return the share of the variance that coordinates ``used`` do not explain, [c]."""
         state = np.column_stack([np.ones(len(now)), now[:, used]])
-        return errors(then, interactions(taken, state))
+        return unexplained(interactions(taken, state), then)
 
     whole = left(np.ones(count, np.bool_))
     noise = whole > 1.0 - _PREDICTED

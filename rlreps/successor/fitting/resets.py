@@ -8,9 +8,10 @@ rows are taken for resets. ``states`` are observations s and next observations s
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from rlreps.numerics import hash_rows, rows_equal
-from rlreps.successor.fitting.regressions import errors, random_signs
+from rlreps.successor.fitting.regressions import random_signs
 
 FEWEST_COMPARED, MOST_COMPARED = 100, 5_000
 """Smallest and largest number of other rows with which rows are compared."""
@@ -21,6 +22,7 @@ _BEGIN = 1 / 3  # Rows are resets if more than this share of them reach the reco
 _VISITS = 5  # Terminal states show if each ends at least so many episodes (mean).
 _LEFT_BY_OTHERS = 0.05  # Other rows may start in this share of the terminal states, at most.
 
+_SIGNS = 16  # Number of random signs of an index.
 _PERMUTATIONS = 199  # Actions matter if they explain more than in any of so many permutations.
 _FEWEST_JUMPS = 3  # Fewer marked rows are not compared with others.
 _RECURRING = 0.5  # Indices jump if their pairs (s, s') recur less than so often as others' pairs.
@@ -28,58 +30,65 @@ _FAR = 0.99  # Vectors jump if their median error is above this quantile of othe
 _MOST_COORDINATES = 300  # Only so many coordinates of an observation are compared.
 
 
-def possible_resets(
-    states: Sequence[np.ndarray], terminated: np.ndarray, truncated: np.ndarray
-) -> np.ndarray:
-    """Tell which rows may be resets, [N]: they start where the row before ended an episode.
-
-    No reset ends an episode. If a reset is cut, the record of another copy starts after it.
-    """
-    found = _after_ends(states, terminated | truncated) & ~terminated
-    found[1:] &= ~found[:-1]
-    return np.asarray(found)
-
-
-def are_resets(
+def find_resets(
+    autoreset: bool | None,
     states: Sequence[np.ndarray],
     action: np.ndarray,
+    same: np.ndarray,
     terminated: np.ndarray,
     truncated: np.ndarray,
-    known: bool = True,
-) -> bool:
-    """Tell whether the rows that start where the row before ended an episode are resets.
+) -> np.ndarray:
+    """Tell which rows are resets, [N]; ``autoreset`` is whether the record has any, if known.
 
-    Args:
-        states: Observations and next observations.
-        action: [N] or [N, k].
-        terminated: Whether a row reaches a terminal state, [N].
-        truncated: Whether the record is cut after a row, [N].
-        known: Whether the next observations were recorded. Otherwise they are the observations of
-            the following rows, so that rows that end episodes jump too if no row is a reset.
+    ``same`` [N − 1] tells whether the row after a row starts where the row ended.
     """
     ends = terminated | truncated
-    after = _after_ends(states, ends)
-    ends_jump, resets = jumps_at_ends(states, ends, after[1:])
-    if not known:
+    candidates = np.append(False, same & ends[:-1])
+    if autoreset is None:
+        ends_jump, autoreset = jumps_at_ends(states, ends, candidates[1:])
+        after = candidates & np.append(False, terminated[:-1])
+        most = after.sum() >= _RESTARTED * terminated[:-1].sum()
+        if autoreset is None and not ends_jump and after.any() and not terminated[after].any():
+            last, begun = (each[after] for each in states)
+            others, first = states[0][~(ends | candidates)], states[0][:1]
+            again = rows_equal(begun, first).mean() > _BEGIN and not rows_equal(last, first).any()
+            autoreset = again or _are_terminal(last, others, first)
+            if len(others) < FEWEST_COMPARED:  # Episodes may go on where all of them start.
+                autoreset = not rows_equal(last, first).all()
+        matter = autoreset and _actions_matter(states[1][candidates], action[candidates])
+        autoreset = autoreset and most and not matter
+    # No reset terminates.
+    resets = candidates & ~terminated
+    # A reset also ends no episode. If a reset is cut, the record of another copy starts after it.
+    resets[1:] &= ~resets[:-1]
+    return np.asarray(resets & bool(autoreset))
+
+
+def has_resets(
+    seen: np.ndarray, action: np.ndarray, ends: np.ndarray, terminated: np.ndarray
+) -> bool:
+    """Tell whether the rows after ends are resets if every row leads to the next row's observation.
+
+    They are if they jump and the ends before them do not. If observations are indices, they also
+    are if hardly any other rows leave the terminal states.
+
+    Args:
+        seen: Observations, [N] or [N + 1, ...].
+        action: [N] or [N, k].
+        ends: Whether a row ends an episode, [N].
+        terminated: Whether a row reaches a terminal state, [N].
+    """
+    before, reached = seen[:-1], seen[1:]
+    ends, terminated = ends[: len(before)], terminated[: len(before)]
+    after = np.append(False, ends[:-1])
+    ends_jump, next_rows_jump = jumps_at_ends((before, reached), ends, ends[:-1])
+    if ends_jump is None:
         # Indices that are only reached at ends may be starts as well as terminal states.
-        unlike = are_indices(states[0]) if ends_jump is None else ends_jump
-        resets = True if resets and not unlike else None
-    terminal = after & np.append(False, terminated[:-1])
-    if terminal.sum() < _RESTARTED * terminated[:-1].sum():
-        return False
-    if resets is None and not ends_jump and terminal.any() and not terminated[terminal].any():
-        last, begun = (each[terminal] for each in states)
-        others, first = states[0][~(ends | after)], states[0][:1]
-        again = rows_equal(begun, first).mean() > _BEGIN and not rows_equal(last, first).any()
-        resets = again or _are_terminal(last, others, first)
-        if known and len(others) < FEWEST_COMPARED:  # Episodes may go on where all of them start.
-            resets = not rows_equal(last, first).all()
-    return bool(resets) and not _actions_matter(states[1][after], action[after])
-
-
-def _after_ends(states: Sequence[np.ndarray], ends: np.ndarray) -> np.ndarray:
-    """Tell which rows start where the row before ended an episode, [N]."""
-    return np.append(False, ends[:-1] & rows_equal(states[1][:-1], states[0][1:]))
+        ends_jump = are_indices(seen)
+    resets = bool(next_rows_jump and not ends_jump)
+    if not resets and are_indices(seen):
+        resets = _are_terminal(reached[:-1][terminated[:-1]], before[~after], seen[:1])
+    return resets and not _actions_matter(reached[after], action[: len(before)][after])
 
 
 def _actions_matter(reached: np.ndarray, action: np.ndarray) -> bool:
@@ -87,19 +96,26 @@ def _actions_matter(reached: np.ndarray, action: np.ndarray) -> bool:
     rng, reached, action = np.random.default_rng(0), reached[:MOST_COMPARED], action[:MOST_COMPARED]
     if len(reached) < _FEWEST_JUMPS or action.dtype.kind not in "iubf":
         return False
-    indices = are_indices(reached)
-    values = random_signs(reached, rng) if indices else few_coordinates(reached).astype(np.float64)
-    values = values[:, np.ptp(values, axis=0) > 0.0]
-    if action.dtype.kind == "f":
-        column = np.column_stack([np.ones(len(action)), action.reshape(len(action), -1)])
+    if are_indices(reached):
+        _, place = np.unique(reached, return_inverse=True)
+        values = random_signs(place, _SIGNS, rng)
     else:
-        column = np.unique(action, axis=0, return_inverse=True)[1].ravel()
+        values = few_coordinates(reached).astype(np.float64)
+    deviation = np.where(values.std(axis=0) > 0.0, values.std(axis=0), np.inf)
+    values = (values - values.mean(axis=0)) / deviation
+    if action.dtype.kind == "f":
+        numbers = action.reshape(len(action), -1).astype(np.float64)
+        columns = csr_array(np.linalg.qr(numbers - numbers.mean(axis=0))[0].T)
+    else:
+        _, kind, counts = np.unique(action, axis=0, return_inverse=True, return_counts=True)
+        rows = np.arange(len(action))
+        columns = csr_array((counts[kind] ** -0.5, (kind, rows)))  # [actions, m]
 
-    def left(values: np.ndarray) -> float:
-        return float(errors(values, column).sum())
+    def explained(values: np.ndarray) -> float:
+        return float(np.square(columns @ values).sum())
 
-    own = left(values)
-    return all(own < left(rng.permutation(values)) for _ in range(_PERMUTATIONS))
+    own = explained(values)
+    return all(explained(rng.permutation(values)) < own for _ in range(_PERMUTATIONS))
 
 
 def _are_terminal(last: np.ndarray, others: np.ndarray, first: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from rlreps.errors import InputError, require, warn_user
 from rlreps.numerics import require_unmasked, rows_equal
 from rlreps.successor.fitting.episode_checks import describe_ends, describe_turns
-from rlreps.successor.fitting.resets import are_resets, possible_resets
+from rlreps.successor.fitting.resets import find_resets
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
@@ -45,10 +45,7 @@ def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     action, num_actions, low, high = _actions_checked(given, len(states[0]))
     same = rows_equal(states[1][:-1], states[0][1:])
     terminated, truncated = _ends_checked(given, states, same)
-    resets, autoreset = possible_resets(states, terminated, truncated), given["autoreset"]
-    if autoreset is None:
-        autoreset = are_resets(states, action, terminated, truncated)
-    resets &= autoreset
+    resets = find_resets(given["autoreset"], states, action, same, terminated, truncated)
     if resets.any():
         if given["autoreset"] is None:
             warn_user(

@@ -135,5 +135,5 @@ def test_folders_of_an_earlier_version_are_refused_and_not_passed_over(tmp_path)
     (tmp_path / "500").mkdir()
     checkpoints = Checkpoints(tmp_path)
     for use in (checkpoints.latest_step, lambda: checkpoints.save(600, a_state())):
-        with pytest.raises(InputError, match="STEP.npz .*the folder 500 of an earlier version"):
+        with pytest.raises(InputError, match=r"STEP\.npz .*the folder 500 of an earlier version"):
             use()

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from rlreps.successor.fitting.actions import ActionBasis
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.record_checks import describe_record
-from rlreps.successor.fitting.transitions import as_transitions
+from rlreps.successor.fitting.transitions import Transitions
 
 ROWS = 4_000
 
@@ -42,15 +43,21 @@ def mass(turned=None):
 
 def record(states, actions, every=50):
     cut = np.arange(1, len(actions) + 1) % every == 0
-    return as_transitions((states[:-1], actions, states[1:], np.zeros(len(actions), bool), cut))
+    return Transitions(
+        observation=states[:-1],
+        action=actions,
+        next_observation=states[1:],
+        terminated=np.zeros(len(actions), bool),
+        truncated=cut,
+    )
 
 
-def describe(data):
+def describe(data, actions=2):
     vectors = data.num_states is None
     basis = (
         FourierBasis.of(data.observation, 50, 1.0, 0) if vectors else UnitVectors(data.num_states)
     )
-    return describe_record(data, basis, Observed.of(data).actions, 0)
+    return describe_record(data, basis, ActionBasis(actions), 0)
 
 
 @pytest.mark.parametrize("world", [ring, mass])
@@ -96,9 +103,9 @@ def test_actions_that_tell_nothing_are_told(world):
     told = [
         "actions tell nothing"
         in describe(record(states, np.random.default_rng(s).permutation(actions)))
-        for s in range(4)
+        for s in range(10)
     ]
-    assert sum(told) >= 3  # Nineteen in twenty are expected.
+    assert sum(told) >= 5  # Four in five are expected.
 
 
 def test_actions_that_follow_from_the_state_are_not_judged():
@@ -112,7 +119,8 @@ def test_actions_that_follow_from_the_state_are_not_judged():
         )
     states = np.array(states, np.float32)
     data = record(states, states[:-1] @ np.float32([[-0.5], [-0.8]]))
-    assert describe(data) == ""
+    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
+    assert describe_record(data, basis, Observed.of(data).actions, 0) == ""
 
 
 def test_a_noisy_world_that_changes_is_told_and_one_that_does_not_is_not():
@@ -125,7 +133,7 @@ def test_a_noisy_world_that_changes_is_told_and_one_that_does_not_is_not():
         )
         taken = np.where(rng.random(len(actions)) < 0.5, meant, rng.integers(4, size=len(actions)))
         states = np.cumsum(np.append(0, np.array([1, -1, 5, -5])[taken])) % 30
-        assert ("two halves" in describe(record(states, actions))) == turned
+        assert ("two halves" in describe(record(states, actions), 4)) == turned
 
 
 @pytest.mark.parametrize("indices", [False, True])
@@ -146,8 +154,14 @@ def test_states_that_wander_are_no_change(indices):
     ends = np.arange(1, 4 * ROWS + 1) % 50 == 0
     after = seen[1:].copy()
     after[ends] = seen[:-1][ends]
-    data = as_transitions((seen[:-1], actions, after, ends & False, ends))
-    assert "two halves" not in describe(data)
+    data = Transitions(
+        observation=seen[:-1],
+        action=actions,
+        next_observation=after,
+        terminated=ends & False,
+        truncated=ends,
+    )
+    assert "two halves" not in describe(data, 4)
 
 
 @pytest.mark.parametrize("indices", [False, True])
@@ -157,7 +171,13 @@ def test_bandits_of_one_step_say_nothing_of_actions(indices):
     if not indices:
         before, after = rng.normal(size=(2, 3_000, 3))
     every = np.ones(3_000, bool)
-    data = as_transitions((before, rng.integers(2, size=3_000), after, every, every & False))
+    data = Transitions(
+        observation=before,
+        action=rng.integers(2, size=3_000),
+        next_observation=after,
+        terminated=every,
+        truncated=every & False,
+    )
     assert describe(data) == ""
 
 
@@ -174,7 +194,7 @@ def test_actions_of_small_effect_that_change_are_told_and_a_changing_policy_is_n
             place, speed = states[-1]
             speed = 0.9 * speed - 0.1 * np.sin(place) + 0.05 * force + 0.05 * rng.normal()
             states.append(np.array([place + 0.1 * speed, speed]))
-        told = describe(record(np.array(states, np.float32), actions))
+        told = describe(record(np.array(states, np.float32), actions), 3)
         assert ("two halves" in told) == turned
 
 
@@ -200,7 +220,8 @@ def test_nothing_is_said_of_few_rows_with_many_actions():
     steps = 0.1 * rng.normal(size=(1_100, 6)) + 0.05 * (actions[:, None] % 3)
     states = np.cumsum(steps, axis=0, dtype=np.float32)
     data = record(states, actions[1:])
-    assert describe(data) == ""
+    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
+    assert describe_record(data, basis, ActionBasis(50), 0) == ""
 
 
 def test_records_in_which_every_change_is_the_same_are_not_judged():
@@ -217,7 +238,8 @@ def test_constant_and_turning_coordinates_do_not_look_like_hidden_state():
     clock = np.tile(np.arange(26.0), 80)[: len(angles)]
     states = np.column_stack([np.cos(angles), np.sin(angles), clock]).astype(np.float32)
     data = record(states, push.astype(np.float32), every=25)
-    assert describe(data) == ""
+    basis = FourierBasis.of(data.observation, 50, 1.0, 0)
+    assert describe_record(data, basis, Observed.of(data).actions, 0) == ""
 
 
 @pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])
@@ -241,12 +263,11 @@ def test_episodes_that_happen_to_be_equal_are_no_copies():
     # A policy that walks ten steps to an end, from one of two starts.
     states = np.concatenate([np.arange(start, start + 11) for start in (0, 20) * 300])
     last = np.arange(1, len(states) + 1) % 11 == 0
-    data = as_transitions(
-        (
-            states[~last],
-            np.zeros((~last).sum(), int),
-            states[1:][~last[:-1]],
-            np.roll(last, -1)[~last],
-        )
+    data = Transitions(
+        observation=states[~last],
+        action=np.zeros((~last).sum(), int),
+        next_observation=states[1:][~last[:-1]],
+        terminated=np.roll(last, -1)[~last],
+        truncated=None,
     )
     assert describe(data) == ""

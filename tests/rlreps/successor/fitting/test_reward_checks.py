@@ -5,8 +5,8 @@ import pytest
 
 from rlreps.errors import FitWarning, recorded_warnings
 from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.reward_checks import _Rewards
-from rlreps.successor.fitting.transitions import as_transitions
+from rlreps.successor.fitting.reward_checks import _Regressions
+from rlreps.successor.fitting.transitions import Transitions
 
 
 @pytest.fixture(scope="module", params=["vectors", "indices"])
@@ -23,7 +23,13 @@ def fitted(request):
         seen = places
     before, after = (some.reshape(-1, *seen.shape[2:]) for some in (seen[:, :-1], seen[:, 1:]))
     cut = np.arange(1, 4_001) % 40 == 0
-    data = as_transitions((before, actions.reshape(-1), after, np.zeros(4_000, bool), cut))
+    data = Transitions(
+        observation=before,
+        action=actions.reshape(-1),
+        next_observation=after,
+        terminated=np.zeros(4_000, bool),
+        truncated=cut,
+    )
     table = np.cos(np.arange(20) * 3.0 * np.pi / 10.0)
     rewards = {
         name: table[each.reshape(-1)]
@@ -72,7 +78,13 @@ def test_rewards_of_other_rows_are_told(fitted):
 def test_rewards_of_indices_that_never_recur_are_not_judged():
     states = np.random.default_rng(0).permutation(1_101)
     flags = np.arange(1, 1_101) % 50 == 0
-    data = as_transitions((states[:-1], np.arange(1_100) % 2, states[1:], flags & False, flags))
+    data = Transitions(
+        observation=states[:-1],
+        action=np.arange(1_100) % 2,
+        next_observation=states[1:],
+        terminated=flags & False,
+        truncated=flags,
+    )
     with recorded_warnings() as said:
         fit(data, num_features=2, discount=0.5).task(data.next_observation, states[1:] / 1_100.0)
     assert not any("nothing measurable of the rewards" in each for each in said)
@@ -103,7 +115,13 @@ def test_late_rewards_of_terminal_states_are_told(indices):
     rewards = 5.0 * (after == 20) - 0.2 * (after % 2)
     ends = np.isin(after, (0, 20))
     seen = [states if indices else states[:, None] / 20.0 for states in (before, after)]
-    data = as_transitions((seen[0], (after > before).astype(int), seen[1], ends, ends & False))
+    data = Transitions(
+        observation=seen[0],
+        action=(after > before).astype(int),
+        next_observation=seen[1],
+        terminated=ends,
+        truncated=ends & False,
+    )
     options = {} if indices else {"width": 0.3, "max_features": 100}
     rep = fit(data, num_features=4, discount=0.9, **options)
     rep.task(data.next_observation, rewards)
@@ -118,21 +136,34 @@ def test_a_row_does_not_predict_its_own_reward(length):
     states, next_states = rng.integers(400, size=(2, 3_000))
     cut = np.arange(1, 3_001) % length == 0
     next_states[~cut] = np.append(states[1:], 0)[~cut]
-    data = as_transitions((states, rng.integers(2, size=3_000), next_states, cut & False, cut))
+    data = Transitions(
+        observation=states,
+        action=rng.integers(2, size=3_000),
+        next_observation=next_states,
+        terminated=cut & False,
+        truncated=cut,
+    )
     with recorded_warnings() as said:
         rep = fit(data, num_features=2, discount=0.5)
         rep.task(data.next_observation, rng.normal(size=3_000))
     told = any("nothing measurable of the rewards" in each for each in said)
-    regressions = _Rewards.of(rep.solution, rng.normal(size=3_000))
+    regressions = _Regressions.of(rep.solution, rng.normal(size=3_000))
     assert told
     assert min(regressions.errors()) > 0.9
 
 
-def test_rewards_of_indices_with_a_box_of_actions_are_taken():
+@pytest.mark.parametrize("shape", [(), (1,), (2,)])
+def test_rewards_of_indices_with_a_box_of_actions_are_taken(shape):
     rng = np.random.default_rng(0)
     states = rng.integers(9, size=1_501)
     flags = np.zeros(1_500, bool)
-    data = as_transitions((states[:-1], rng.uniform(size=(1_500, 2)), states[1:], flags, flags))
+    data = Transitions(
+        observation=states[:-1],
+        action=rng.uniform(size=(1_500, *shape)),
+        next_observation=states[1:],
+        terminated=flags,
+        truncated=flags,
+    )
     with recorded_warnings():
         rep = fit(data, method="td", num_features=4, discount=0.5, steps=2)
     assert len(rep.task(data.next_observation, rng.normal(size=1_500)).rewards) == 1_500

@@ -63,6 +63,11 @@ def test_floats_are_actions_of_a_box():
     Transitions(**columns(action=0.1 + 1e-16 * torque))
 
 
+def test_without_truncations_a_jump_ends_an_episode():
+    data = recorded("ends unknown")
+    np.testing.assert_array_equal(data.truncated, [0, 0, 1, 0, 0, 1])
+
+
 REFUSED = {
     r"indices of states in \[0, 3\), got 6": {**PLACES, "num_states": 3},
     r"num_states or indices of states in \[0, 100,000\), got 600,000: number labels by np.uni": {
@@ -269,6 +274,16 @@ def test_masks_alone_tell_terminal_states_and_leave_cuts_to_observations(final):
     np.testing.assert_array_equal(read.truncated, [0, 0, 1, 0, 0, final])
 
 
+def test_masks_that_hold_time_limits_are_warned_of():
+    cut = np.array([0, 1, 0, 1, 0, 0], bool)
+    done = cut | (np.arange(6) == 4)
+    states = {"observations": STATES[:-1], "next_observations": STATES[1:]}
+    for terminals in (None, done):
+        with pytest.warns(FitWarning, match="all 2 truncated rows are terminated too"):
+            data = read(**states, masks=~done, timeouts=cut, terminals=terminals)
+        assert not data.truncated[:-1].any()
+
+
 @pytest.mark.parametrize("kinds", [("u8", "u8"), ("u8", "i8"), ("u4", "i1")])
 def test_unsigned_indices_of_states_are_counted(kinds):
     places = [array.astype(kind) for array, kind in zip(PLACES.values(), kinds, strict=True)]
@@ -320,16 +335,20 @@ def test_observations_at_a_large_offset_keep_their_differences():
     assert data.observation.dtype == "f4"
 
 
-def test_floats_that_look_like_indices_are_warned_of():
-    counts, places = np.array([0.0, 2.0, 1.0, 1.0, 0.0, 0.0]), STATES[:, 0]
-    with pytest.warns(FitWarning, match="all whole numbers.*integers .* for discrete actions"):
+def test_floats_that_look_like_indices_of_actions_are_warned_of():
+    counts = np.array([0.0, 2.0, 1.0, 1.0, 0.0, 0.0])
+    with pytest.warns(FitWarning, match="all whole numbers"):
         assert Transitions(**columns(action=counts)).continuous
-    with pytest.warns(FitWarning, match="floats that are all whole numbers.*integers for indices"):
-        found = Transitions(**columns(observation=places[:-1], next_observation=places[1:]))
-    assert found.num_states is None
     # Silent: warnings are errors here.
     Transitions(**columns(action=counts, action_low=0.0))
     Transitions(**columns(action=counts / 2.0))
+
+
+def test_floats_that_look_like_indices_of_states_are_warned_of():
+    places = STATES[:, 0]
+    with pytest.warns(FitWarning, match="floats that are all whole numbers.*integers for indices"):
+        found = Transitions(**columns(observation=places[:-1], next_observation=places[1:]))
+    assert found.num_states is None
     Transitions(**columns(observation=places[:-1] / 4.0, next_observation=places[1:] / 4.0))
 
 
@@ -580,8 +599,6 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize("kind", ["Pendulum-v1", "FrozenLake-v1", "images", "ends unknown"])
 def test_a_file_gives_the_same_transitions_again(tmp_path, kind):
     data = recorded(kind)
-    if kind == "ends unknown":  # A jump ends an episode.
-        np.testing.assert_array_equal(data.truncated, [0, 0, 1, 0, 0, 1])
     path = data.to_npz(tmp_path / "data.npz")
     assert_equal(Transitions.from_dictionary(read_arrays(path)), data)
 
