@@ -6,6 +6,7 @@ prior of a successor representation makes this policy the representation's polic
 (``SuccessorRepresentation.policy``).
 """
 
+import math
 from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
@@ -99,8 +100,10 @@ def prior_of(
 
     Raises:
         InputError: For another kind of fit, actions that do not occur, or ``observations`` that are
-            missing, equal in two states or do not fit.
+            missing, equal in two states or do not fit, or a scale or shift that is not finite.
     """
+    for name, value in (("scale", scale), ("shift", shift)):
+        require(math.isfinite(value), f"a finite {name}", value)
     solution = representation.solution
     count = require_value(representation.observed.num_actions, "discrete actions", "a box")
     taken = np.unique(solution.rows.action)

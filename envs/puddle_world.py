@@ -6,7 +6,7 @@ gradient descent algorithm for learning principal subspaces", App. C.3 (puddles 
 instead of costing it reward).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -117,7 +117,7 @@ class PuddleWorld:
     backdrop: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        puddles = tuple(self.puddles)
+        puddles = tuple(self.puddles) if isinstance(self.puddles, Iterable) else (self.puddles,)
         for puddle in puddles:
             require(isinstance(puddle, Puddle), "puddles to be Puddle instances", puddle)
         edges = sum(len(getattr(puddle.shape, "vertices", (None,))) for puddle in puddles)

@@ -65,6 +65,8 @@ class _ArgumentParser(argparse.ArgumentParser):
             argument_default=argparse.SUPPRESS,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        # Its own lacks exponents and infinity before Python 3.14.
+        self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf$)")
 
     def error(self, message: str) -> NoReturn:
         raise InputError(message)
@@ -293,7 +295,7 @@ def _read(text: str, hint: Any) -> Any:
         return {str(each): each for each in inner or (None,)}[text.replace("-", "_")]
     if get_origin(hint) is tuple:
         return _read(text, inner[0])
-    for each in inner:
+    for each in sorted(inner, key=lambda each: each is not type(None)):  # A path may have any name.
         with contextlib.suppress(LookupError, ValueError):
             return _read(text, each)
     return hint(text)  # A union cannot be called.
@@ -323,7 +325,7 @@ def _helps(cls: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         text = inspect.cleandoc(base.__doc__ or "").replace("``", "")
-        for name, about in re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE):
+        for _, name, about in re.findall(r"^( +)(\w+): (.*(?:\n+\1 +.*)*)", text, re.MULTILINE):
             found[name] = " ".join(about.split())
     return found
 

@@ -53,7 +53,8 @@ class Checkpoints:
                 f"expected checkpoints in files STEP.npz in {self.path}, got the folder {older[0]} "
                 "of an earlier version; use the version that wrote it, or start in a new folder"
             )
-        return sorted(int(file.stem) for file in self.path.glob("*.npz") if file.stem.isdecimal())
+        files = [file for file in self.path.glob("*.npz") if file.is_file()]
+        return sorted(int(file.stem) for file in files if file.stem.isdecimal())
 
     def save(self, step: int, state: object) -> None:
         """Save a pytree of arrays as the checkpoint of a step; an error leaves the others."""

@@ -107,6 +107,7 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
     words = list[str]()
     for field, value in values.items():
         name, text = option_of(field), str(value)
+        text = text.lower() if text.lower() in ("true", "false", "none") else text
         if text in ("true", "false"):
             words.append(f"--{name}" if text == "true" else f"--no-{name}")
         else:

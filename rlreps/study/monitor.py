@@ -110,6 +110,11 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{_NAME}"))
 
 
+def _has_fields_of(header: bytes, line: bytes) -> bool:
+    """Tell whether a line of a log has as many fields as the header, the last of them not empty."""
+    return line.count(b",") == header.count(b",") and not line.endswith(b",")
+
+
 def _read(path: Path) -> tuple[str, DoubleArray]:
     """Return the environment's name, and the episodes of a log, [episodes, 4].
 
@@ -117,7 +122,8 @@ def _read(path: Path) -> tuple[str, DoubleArray]:
     continued before.
     """
     first, *lines = path.read_bytes().splitlines(keepends=True) or [b""]
-    lines = [line for line in lines if line.endswith(b"\n")]  # A training may be writing the last.
+    ended = [line for line in lines if line.endswith(b"\n")]  # A training may be writing the last.
+    lines = ended + [line for line in lines[len(ended) :] if _has_fields_of(lines[0], line)]
     header = parse_json(first.removeprefix(b"#"), str(path))
     expected = f"a {_NAME} of Stable-Baselines3 with finished episodes"
     try:

@@ -491,6 +491,8 @@ def test_a_prior_of_vectors_has_the_values_of_the_representation(of_vectors, imp
 def test_priors_that_do_not_fit_are_refused(counted, at_target):
     with pytest.raises(InputError, match="observations= of all 25 states"):
         prior_of(counted, at_target)
+    with pytest.raises(InputError, match="a finite shift, got inf"):
+        prior_of(counted, at_target, observations=CODES, shift=np.inf)
     data = walked()
     never_left = data.action != 3
     fewer = dataclasses.replace(

@@ -300,7 +300,7 @@ def load_agents(folder: RunFolder, config: AgentConfig) -> tuple[AgentProgram, A
         InputError: If there is no readable checkpoint.
     """
     checkpoints = Checkpoints(folder.path / "checkpoints", run=folder.identity)
-    require(checkpoints.latest_step() is not None, f"a checkpoint in {checkpoints.path}", "none")
+    require(checkpoints.latest_step() is not None, f"a checkpoint in {checkpoints.path}", None)
     with contextlib.ExitStack() as stack:
         program = make_program(config)
         stack.enter_context(contextlib.closing(program))

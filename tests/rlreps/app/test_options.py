@@ -48,6 +48,25 @@ def test_objectives_and_agents_have_discounts_of_their_own():
     assert (config.dqn.discount, config.auxiliary.objective.discount) == (0.9, 0.7)
 
 
+def test_negative_numbers_are_values_and_none_is_no_path():
+    words = "plot env --out figure.png --goal 0.1 -2e-1 .3"
+    assert parse_command(words.split()).goal == (0.1, -0.2, 0.3)
+    assert parse_command(["evaluate", "run", "--store", "None"]).store is None
+
+
+@pytest.mark.parametrize(
+    ("words", "description"),
+    [
+        ("svd --help", "extra columns of the Gaussian test panel"),
+        ("train --method danskin-lissa --help", "a running average of the batches' maxima"),
+    ],
+)
+def test_help_describes_options_whatever_the_form_of_the_docstring(words, description, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        parse_command(words.split())
+    assert description in " ".join(capsys.readouterr().out.split())
+
+
 def options_of(command):
     """Yield the options of a command: the defaults, and those of each class that it offers."""
     home, _, leaf = every_command()[command][0].partition(":")

@@ -106,6 +106,20 @@ def test_no_bit_that_changed_passes_unnoticed(saved, tmp_path):
     assert noticed > 0.8 * len(content) / 97  # The others are dates and attributes of the archive.
 
 
+def test_an_array_whose_shape_is_damaged_is_refused(tmp_path):
+    state = jnp.ones((640, 32))
+    Checkpoints(tmp_path).save(7, state)
+    content = (tmp_path / "7.npz").read_bytes()
+    place = content.index(b"(640, 32)")
+    for position in (*range(place, place + 9), content.index(b"\x93NUMPY")):
+        for bit in range(8):
+            changed = bytearray(content)
+            changed[position] ^= 1 << bit
+            (tmp_path / "7.npz").write_bytes(changed)
+            with pytest.raises(InputError, match=r"corrupt .*7\.npz"):
+                restore(tmp_path, state)
+
+
 def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
     for step in (5, 10):
         Checkpoints(tmp_path).save(step, a_state())

@@ -421,6 +421,12 @@ def test_only_tenths_in_which_every_training_ends_an_episode_are_compared(tmp_pa
         compare({"a": write_monitor(tmp_path / "short/monitor.csv", [1.0], [20]), "once": once})
 
 
+def test_a_last_line_counts_without_its_end_if_it_has_every_field(tmp_path):
+    log = write_monitor(tmp_path / "monitor.csv", [3.0], [10])
+    log.write_text(log.read_text().rstrip())
+    assert compare({"a": log, "b": log}).runs[0].measures["return"].values.tolist() == [3.0]
+
+
 def test_parallel_environments_are_one_training_and_other_names_are_seeds(tmp_path):
     for rank, (value, start) in enumerate(((1.0, 0.0), (3.0, 0.005))):
         write_monitor(tmp_path / f"one/{rank}.monitor.csv", [value] * 10, [10] * 10, start=start)

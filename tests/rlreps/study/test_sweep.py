@@ -83,6 +83,8 @@ def test_every_method_and_encoder_of_the_command_is_swept_with_its_options():
                 text = text.lower() if isinstance(option.default, bool) else text
                 (point,) = sweep(f"{field}={name}", f"{option.name}={text}").points
                 assert getattr(getattr(point.config, part), option.name) == option.default
+    found = sweep("leave-one-out=True,false").points
+    assert [point.config.objective.leave_one_out for point in found] == [True, False]
     # One number is several numbers where an encoder has them.
     found = sweep("encoder=mlp,convolutional", "hidden=16,32").points
     assert [point.config.encoder.hidden for point in found] == [(16,), (32,), 16, 32]
