@@ -192,7 +192,7 @@ def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDA
         return {"": found}
     with found:
         names = [name for name in found.zip.namelist() if name.endswith(".npy")]
-        # Entries are read whole: NumPy would not compare the checksum of one whose shape is damaged.
+        # Entries are read whole: NumPy would ignore the checksum of one whose shape is damaged.
         entries = ((name, io.BytesIO(found.zip.read(name))) for name in names)
         return {name.removesuffix(".npy"): _load_array(entry) for name, entry in entries}
 
