@@ -80,6 +80,20 @@ def test_targets_are_those_of_a_loop_over_rows_with_ends_of_both_kinds(length):
     np.testing.assert_allclose(found, by_hand(cumulants, discounts, last), atol=2e-6)
 
 
+def test_transitions_of_an_ordinary_replay_end_where_the_task_ended():
+    seen, following = np.zeros((3, 2), np.float32), np.ones((3, 2), np.float32)
+    ended, cut = np.array([False, True, False]), np.array([False, False, True])
+    rows = stack_transitions(seen, following, ended, cut)
+    np.testing.assert_array_equal(rows.observation[:, 1], following)
+    window = episode_window(rows)
+    np.testing.assert_array_equal(window.terminal, ended)
+    np.testing.assert_array_equal(window.end, 1)  # What the step reached belongs to the episode.
+    cumulants = np.arange(6.0).reshape(3, 2, 1)
+    found = monte_carlo_targets(single(cumulants), single(np.array([0.5])), window)
+    expected = by_hand(cumulants, np.array([0.5]), np.asarray(rows.last))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_consecutive_transitions_end_at_their_episodes_ends_and_gaps_are_refused():
     # A time limit ends one episode at 12, and the task ends the other at 21.
     seen = np.array([[10, 11, 50, 51], [20, 30, 31, 32]], np.float32)

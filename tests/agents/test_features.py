@@ -376,6 +376,13 @@ def test_only_observations_of_cells_are_counted_unless_told_otherwise(observatio
     assert make_torso(dataclasses.replace(config, features=told), shape).config.basis == "counted"
 
 
+def test_the_basis_follows_the_observation_of_an_arena_file(tmp_path):
+    arena = tmp_path / "pond.toml"
+    arena.write_text('observation = "code"\n', encoding="utf-8")
+    config = AgentConfig(environment=f"puddle-world:{arena}", features=FeatureConfig(kind="fitted"))
+    assert make_torso(config, (16,)).config.basis == "counted"
+
+
 def test_observations_of_more_numbers_than_a_sobol_point_are_refused():
     config = AgentConfig(
         encoder=Convolutional(channels=(2,)), features=FeatureConfig(kind="fitted")

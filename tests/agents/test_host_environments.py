@@ -436,6 +436,15 @@ def test_environments_of_dm_env_that_do_not_fit_are_refused(method, spec, messag
         HostEnvironments(name, 1)
 
 
+def make_number_observer():
+    return AsDmEnv(Featureless(spaces.Discrete(4), value=np.int32(2)), specs.DiscreteArray(4), 0)
+
+
+def test_numbers_of_dm_env_are_seen(monkeypatch):
+    numbers = HostEnvironments(name_of(make_number_observer, monkeypatch), 2)
+    np.testing.assert_array_equal(numbers.reset([0, 1]), [[0, 0, 1, 0]] * 2)
+
+
 class Misbehaved(CorridorDmEnv):
     """Goes wrong in its first step."""
 

@@ -83,6 +83,18 @@ def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(name
     assert not shapely.intersects(shrunk, shapely.linestrings(moves)).any()
 
 
+@pytest.mark.parametrize("name", ["rectangle"])
+def test_many_tiny_moves_do_not_creep_into_a_wall(name):
+    wall, boundary = WALLS[name], REGIONS[name].exterior
+    along = np.linspace(0.0, boundary.length, 500, endpoint=False)
+    starts = shapely.get_coordinates(shapely.line_interpolate_point(boundary, along))
+    # On the square's edge, but for its corners, the wall has no edge.
+    starts = starts[(starts[:, 1] < 1.0) | (np.abs(starts[:, 0] - 0.5) > 0.0999)]
+    world = PuddleWorld(puddles=(Puddle(wall, 0.0),), step_size=2e-7, noise=2e-7)
+    path = trajectories(world, starts.clip(0.0, 1.0), seed=3, steps=2000)
+    assert deepest(wall, path) <= TOLERANCE
+
+
 def test_reset_draws_uniformly_from_the_square_outside_walls():
     world = load_arena("two_room")
     keys = jax.random.split(jax.random.key(5), 20_000)

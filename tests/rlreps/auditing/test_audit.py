@@ -96,6 +96,29 @@ def rank_of(features):
     return len(spans_of(standardise(features), np.eye(len(features), 1)).factor)
 
 
+def test_missed_shares_are_those_of_least_squares_with_and_without_an_intercept(truth, sound):
+    components = truth.principal.basis[:, :6].astype(np.float64)
+    spans = spans_of(standardise(sound + 2.0), components)
+    for found, columns in (
+        (spans.missed_with_intercept, np.column_stack([sound, np.ones(STATES)])),
+        (spans.missed_without_intercept, sound + 2.0),
+    ):
+        fitted = columns @ np.linalg.lstsq(columns, components, rcond=None)[0]
+        missed = np.sum((components - fitted) ** 2, axis=0)
+        np.testing.assert_allclose(found, missed, atol=1e-9)
+
+
+def test_no_shift_or_invertible_map_changes_what_is_captured_with_an_intercept(truth, random):
+    features = random.normal(size=(STATES, UNITS)).astype(np.float32)
+    mapped = features @ random.normal(size=(UNITS, UNITS)) + 7.0 * random.normal(size=UNITS)
+    for measure in (
+        lambda given: rlreps.audit(given, truth).findings["features"].components,
+        lambda given: truth.distance(given, 10, intercept=True),
+    ):
+        np.testing.assert_allclose(measure(mapped), measure(features), atol=1e-6)
+    assert abs(truth.distance(features + 5.0, 10) - truth.distance(features, 10)) > 1e-4
+
+
 def test_the_distance_is_one_minus_the_mean_captured_share(truth, sound):
     found = rlreps.audit(sound.astype(np.float32), truth).findings["features"]
     for k in (1, 5, 10):
@@ -128,6 +151,12 @@ def test_the_distance_is_exact_for_features_of_any_type_and_size(truth, sound, k
     assert truth.distance(features, 5, intercept=intercept) == pytest.approx(missed, abs=1e-6)
 
 
+def test_units_beyond_the_rank_add_nothing(truth, sound):
+    alike = np.concatenate([sound, sound[:, :4] @ np.ones((4, 3)), np.full((STATES, 1), 1e7)], 1)
+    for given in (alike, alike.astype(np.float32)):
+        assert rank_of(given) == np.linalg.matrix_rank(sound - sound.mean(axis=0))
+
+
 @pytest.mark.parametrize("condition", [1e3, 1e9, 1e12])
 def test_features_hold_what_their_own_type_tells_from_rounding(truth, random, condition):
     spectrum = np.geomspace(1.0, 1.0 / condition, 10)
@@ -141,6 +170,13 @@ def test_features_hold_what_their_own_type_tells_from_rounding(truth, random, co
     left = np.sum(spectrum > 3.0 * np.finfo(np.float32).eps * np.sqrt(10.0))
     single = rlreps.audit(features.astype(np.float32), truth).findings["features"]
     assert abs(single.health.rank - left) <= 1
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_rounding_of_means_adds_little_rank(sound, random, kind):
+    features = sound[:, :3] @ random.normal(size=(3, 40)) + 1e4
+    # Beside those few units that vary least.
+    assert 3 <= rank_of(features.astype(kind)) <= 5
 
 
 @pytest.mark.parametrize("factor", [1e200, 1e160, 1e-160, 1e-200, 1e-310])
@@ -197,6 +233,10 @@ def test_a_large_mean_in_single_precision_is_an_offset_and_no_collapse(truth, so
     # Integers are exact.
     whole = 1_000_000_000 + np.rint(100.0 * sound).astype(np.int64)
     assert rank_of(whole) == UNITS
+
+
+def test_half_precision_keeps_its_rank(sound):
+    assert rank_of(sound.astype(np.float16)) == UNITS
 
 
 def test_components_of_a_truth_that_is_centred_by_rows_may_be_the_constant(truth, sound):
@@ -447,6 +487,16 @@ def test_a_large_unit_hides_no_other_unit_and_no_defect(truth, sound, random):
         assert name in names(cases[name] * np.r_[1e3, np.ones(cases[name].shape[1] - 1)])
     # Collapse hides only what follows from it.
     assert names(1e6 * cases["collapsed"] + 1e9) == ["collapsed", "offset", "scale"]
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_exact_components_of_few_states_are_not_called_chance(count):
+    steps = (np.arange(count)[:, None] + np.array([[1, -1]])) % count
+    world = World.from_arrays(next_states=steps, rewards=np.zeros((count, 2)))
+    truth = world.truth(discount=0.9)
+    for units in (count - 2, count - 1):
+        found = rlreps.audit(truth.principal.basis[:, :units], truth).findings["features"]
+        assert "no better than chance" not in [each.name for each in found.defects]
 
 
 @pytest.mark.parametrize("units", [1, 2, 3])

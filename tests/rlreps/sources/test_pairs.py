@@ -145,6 +145,12 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+def test_a_chain_may_have_any_sparse_format(format):
+    chain = scipy.sparse.csr_array([[0.5, 0.5], [0.0, 1.0]]).asformat(format)
+    assert chain_source(chain).cumulative.tolist() == [[0.5, 1.0], [1.0, 1.0]]
+
+
 @pytest.mark.parametrize("expected", REFUSED)
 def test_what_gives_no_pairs_is_refused(expected):
     with pytest.raises(InputError, match="expected .*" + expected):

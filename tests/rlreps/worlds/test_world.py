@@ -485,6 +485,30 @@ def test_a_compiled_copy_pays_what_happens_and_not_the_mean(tmp_path):
     assert WORLDS["cliff"]().transition_rewards is None
 
 
+def test_a_chain_of_sparse_matrices_is_that_of_dense_ones():
+    world = random_world()
+    dense = world.transitions.toarray().reshape(40, 3, 40).transpose(1, 0, 2)
+    sparse = World.from_arrays(
+        probabilities=[scipy.sparse.csr_array(part) for part in dense],
+        rewards=world.rewards,
+        terminal=world.terminal,
+        observations=world.observations,
+    )
+    np.testing.assert_allclose(sparse.transitions.toarray(), world.transitions.toarray())
+
+
+def test_an_audit_takes_a_world_s_truth_and_its_images():
+    world = random_world(60, seed=2)
+    truth = world.truth()
+    assert truth.observations.dtype == jnp.uint8
+    pixels = rlreps.audit(lambda seen: np.asarray(seen).reshape(60, -1)[:, :20], truth)
+    assert 0.0 < next(iter(pixels.findings.values())).leading() < 1.0
+    assert "look alike" not in " ".join(rlreps.audit(np.eye(60)[:, :9], truth).lines())
+    own = rlreps.audit(truth.principal.basis[:, :10], truth)
+    assert own.findings["features"].leading() == pytest.approx(1.0)
+    assert truth.distance(truth.principal.basis[:, :5]) < 1e-6
+
+
 def test_an_audit_says_what_no_function_of_the_observation_holds():
     world = room(6, 5)
     # Rows 1 and 2, and rows 3 and 4, look alike.
