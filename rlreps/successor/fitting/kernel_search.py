@@ -188,7 +188,8 @@ def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tup
 
     whole = left(np.ones(count, np.bool_))
     noise = whole > 1.0 - _PREDICTED
-    if not noise.any() or noise.all():
+    constant = np.ptp(then, axis=0) == 0.0
+    if not noise.any() or (noise | constant).all():
         return ()
     worse = left(~noise) > (1.0 + _USEFUL) * whole
     return () if worse[~noise].any() else tuple(np.flatnonzero(noise).tolist())

@@ -40,6 +40,9 @@ def test_noise_coordinates_are_those_that_nothing_predicts_and_that_predict_noth
     assert noise_coordinates(data, ActionBasis(2), 0) == ()
     without = record(states[:, [0, 1, 2, 4]], actions)
     assert noise_coordinates(without, ActionBasis(2), 0) == (1, 2)
+    # Beside a constant alone, noise is all that there is.
+    alone = np.column_stack([states[:, 1:3], np.ones(len(states))])
+    assert noise_coordinates(record(alone, actions), ActionBasis(2), 0) == ()
     assert noise_coordinates(record(states[:200, [0, 1]], actions[:199]), ActionBasis(2), 0) == ()
 
 
