@@ -44,7 +44,7 @@ class SweepConfig:
 
     Raises:
         InputError: For values that are repeated, out of range or invalid together, and for a field
-            that is no option of the method and the encoder at a point.
+            that a point's method and encoder do not have.
     """
 
     base: TrainingConfig

@@ -179,7 +179,7 @@ def sweep(
         store: Folder of the store.
         grid: An option and its values, such as num-features=5,10 or learning-rate=1e-3,3e-4
             (numbers within a value are separated by spaces, as in "hidden=64 64,512"); repeat it
-            for each option that is swept.
+            for each option that is swept. The same option beside it has no effect.
         config: The configuration that all points share.
     """
     return sweep_over(SweepConfig(base=config, grid=parse_grid(grid)), store)

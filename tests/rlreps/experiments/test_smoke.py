@@ -1,4 +1,4 @@
-"""Smoke presets of papers' experiments: their results are the frozen ones."""
+"""Smoke presets of papers' experiments. The fixture ``smoke`` compares their results."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Smoke presets of our own experiments: their results are the frozen ones."""
+"""Smoke presets of our own experiments. The fixture ``smoke`` compares their results.
+
+Those of papers are in ``experiments/test_smoke.py``: files run side by side.
+"""
 
 import pytest
 
